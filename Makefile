@@ -1,0 +1,60 @@
+# make reproduce   everything, from nothing to a report
+# make plan        what would be measured, for how long, in how much memory
+# make test        formatting, lint, unit tests, engine tests, a whole small run
+# make lock        resolve requirements.lock anew
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SNAKEMAKE := $(BIN)/snakemake --cores all
+CONFIGFILES ?=
+
+ifneq ($(CONFIGFILES),)
+SNAKEMAKE += --configfile $(CONFIGFILES)
+endif
+
+.DELETE_ON_ERROR:
+.PHONY: reproduce plan test test-resources format lock clean preflight
+
+reproduce: $(VENV)/.complete
+	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
+	@$(SNAKEMAKE)
+
+plan: $(VENV)/.complete
+	@$(SNAKEMAKE) plan
+	@$(BIN)/python -c "import sys; sys.path.insert(0, 'workflow'); from fakeprefix.make_plan import describe; from fakeprefix.storage import read_json; print(describe(read_json('results/current/trace/plan.json')))"
+
+test: $(VENV)/.complete
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+	$(BIN)/python -m pytest -m "not engine and not workflow"
+	$(MAKE) test-resources
+	$(BIN)/python -m pytest -m "engine or workflow"
+
+test-resources: $(VENV)/.complete
+	@$(SNAKEMAKE) test_resources
+
+format: $(VENV)/.complete
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+lock: $(VENV)/.complete
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-header --output-file requirements.lock pyproject.toml
+
+$(VENV)/.complete: requirements.lock | preflight
+	@echo "== installing Python packages into $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock \
+		|| { echo "error: the Python packages could not be installed; is there a network, and a package index?" >&2; exit 1; }
+	@touch $@
+
+preflight:
+	@PYTHON=$(PYTHON) workflow/preflight.sh
+
+clean:
+	rm -rf $(VENV) resources .snakemake

@@ -1,0 +1,156 @@
+import json
+from dataclasses import asdict, replace
+
+import pandas as pd
+import pytest
+from fakeprefix.analysis.agreement import analyse, probe_drift, verdict, write_analysis
+from fakeprefix.analysis.plots import draw_all
+from fakeprefix.measure.records import Record, join_records
+from fakeprefix.plan import plan_steps, write_plan
+from fakeprefix.storage import write_json
+from fakeprefix.trace.steps import Step
+
+CONFIG = {"confidence": 0.95, "bootstrap": 300, "seed": 1, "agreement_margin": 0.1, "max_drift": 0.2}
+PLAN = {"n_steps": 6, "n_rejected": 0, "n_unmeasurable": 0, "n_measured": 4, "n_ctx": 4096}
+
+
+def cost_ms(prefix, new):
+    return 2 + 0.5 * new + 1e-4 * new * prefix
+
+
+def record(arm, step, bucket, repetition, prompt_ms, **more):
+    values = {
+        "run": "r",
+        "host": "h",
+        "job": f"{arm}/{bucket}",
+        "task_id": step.task_id,
+        "step": step.step,
+        "bucket": bucket,
+        "arm": arm,
+        "fill": "tile",
+        "policy": "keep_all",
+        "history": "text",
+        "repetition": repetition,
+        "order": repetition,
+        "started_at": "",
+        "prefix_tokens": step.prefix_tokens,
+        "new_tokens": step.new_tokens,
+        "image_tokens": 0,
+        "prompt_ms": prompt_ms,
+        "install_ms": 1.0,
+        "image_encode_ms": 0.0,
+        "status": "ok",
+    }
+    return Record(**(values | more))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run without noise: 6 steps in 2 buckets, 4 of them measured, whole prompts 10 times as slow."""
+    steps = [Step("t", i, 300 + 300 * i, 100 + 10 * (i % 3), decode_s=1.0, exec_s=0.5) for i in range(6)]
+    planned = plan_steps(steps, 1024, 2)
+    write_plan(tmp_path / "plan.parquet", planned)
+    rows, calls = [], [{"purpose": "naive", "results": [{"n_prompt": 512, "n_depth": 0, "samples_ns": [512e6, 512e6]}]}]
+    chunks = []
+    for item in planned:
+        if item.status != "measured":
+            continue
+        step, bucket = item.step, item.bucket
+        cost = cost_ms(step.prefix_tokens, step.new_tokens)
+        for repetition in range(3):
+            rows.append(record("fake_prefix", step, bucket, repetition, cost))
+            rows.append(record("baseline", step, bucket, repetition, 10 * cost))
+            rows.append(record("probe", step, bucket, repetition, 50.0, job=f"fake_prefix/{bucket}", task_id="(probe)"))
+        result = {"n_prompt": step.new_tokens, "n_depth": step.prefix_tokens, "samples_ns": [cost * 1e6] * 3}
+        calls.append({"purpose": "matched", "results": [result]})
+        chunks.append({"task_id": "t", "step": step.step, "chunks": [step.new_tokens]})
+    write_json(tmp_path / "rate.json", {"steps": chunks, "calls": calls})
+    return tmp_path, rows
+
+
+def analysed(run, rows=None, config=CONFIG):
+    folder, good = run
+    (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows or good))
+    join_records([folder / "rows.jsonl"], folder / "measurements.parquet")
+    return analyse(folder / "measurements.parquet", folder / "plan.parquet", [folder / "rate.json"], PLAN, config)
+
+
+def test_without_noise_the_speedup_is_exact_and_the_verdict_is_trusted(run):
+    found = analysed(run)
+    assert found.buckets.speedup.tolist() == pytest.approx([10, 10])
+    assert found.buckets.measured_over_estimate.tolist() == pytest.approx([1, 1])
+    assert found.summary["verdict"] == "trusted"
+
+
+def test_steps_that_were_not_measured_come_from_the_fit_and_say_so(run):
+    found = analysed(run)
+    assert sorted(set(found.replay.source)) == ["fitted", "measured"]
+    for row in found.replay.itertuples():
+        expected = cost_ms(row.L, row.only_new_tokens) / 1e3
+        assert row.measured_opt_prefill_s == pytest.approx(expected, rel=0.02)
+        assert row.ci_low_s <= row.measured_opt_prefill_s * 1.0001
+        assert row.ci_high_s >= row.measured_opt_prefill_s * 0.9999
+
+
+def test_a_task_is_the_sum_of_its_steps(run):
+    (task,) = analysed(run).tasks.itertuples()
+    assert task.complete
+    assert task.opt_wall_s == pytest.approx(task.opt_prefill_s + 6 * 1.5)
+
+
+def test_error_rows_are_counted_and_never_used(run):
+    _, rows = run
+    bad = [
+        replace(row, status="error", error="cache_n: expected 300, got 0", prompt_ms=1e6) if i == 0 else row
+        for i, row in enumerate(rows)
+    ]
+    found = analysed(run, bad)
+    assert found.summary["verdict"] == "not registered"
+    assert found.summary["error_rows"] == 1
+    assert found.buckets.speedup.tolist() == pytest.approx([10, 10])
+
+
+def test_a_slow_measurement_disagrees_with_the_estimate(run):
+    _, rows = run
+    slow = [replace(row, prompt_ms=2 * row.prompt_ms) if row.arm == "fake_prefix" else row for row in rows]
+    found = analysed(run, slow)
+    assert found.summary["verdict"] == "disagrees with the estimate"
+    assert found.buckets.measured_over_estimate.tolist() == pytest.approx([2, 2])
+
+
+def test_drift_between_jobs_withholds_the_verdict(run):
+    _, rows = run
+    drifted = [replace(row, prompt_ms=80.0) if row.arm == "probe" and row.bucket == 2 else row for row in rows]
+    found = analysed(run, drifted)
+    assert found.summary["verdict"] == "no verdict: the machine drifted"
+    assert found.summary["drift"]["between_jobs"] > 0.2
+
+
+def test_without_probes_there_is_no_drift_figure():
+    empty = pd.DataFrame({"arm": [], "status": [], "prompt_ms": [], "job": []})
+    assert probe_drift(empty)["between_jobs"] is None
+
+
+def test_the_order_of_reasons():
+    assert verdict(False, True, True) == "not registered"
+    assert verdict(True, True, True).startswith("no verdict")
+    assert verdict(True, True, False) == "trusted"
+
+
+def test_a_run_with_one_arm_only_still_has_its_tables(run):
+    _, rows = run
+    found = analysed(run, [row for row in rows if row.arm != "baseline"])
+    assert "speedup" not in found.buckets or found.buckets.speedup.isna().all()
+    assert found.summary["verdict"] == "trusted"
+
+
+def test_everything_is_written_and_the_plots_are_drawn(run, tmp_path):
+    found = analysed(run)
+    write_analysis(found, tmp_path / "out")
+    draw_all(found.steps, tmp_path / "out" / "analysis")
+    names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
+    assert {"analysis/agreement.parquet", "analysis/agreement.csv", "analysis/tasks.parquet", "replay.parquet"} <= names
+    assert {"replay.jsonl", "summary.json", "analysis/prefill_against_depth.svg"} <= names
+    lines = [json.loads(line) for line in (tmp_path / "out" / "replay.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    assert pd.read_parquet(tmp_path / "out" / "replay.parquet").L.tolist() == [line["L"] for line in lines]

@@ -1,0 +1,65 @@
+"""Shared by all tests: where things are, and the built engine."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOW = ROOT / "workflow"
+sys.path.insert(0, str(WORKFLOW))
+
+from fakeprefix.config import resolve  # noqa: E402
+from fakeprefix.engine.source import engine_key, load_series  # noqa: E402
+from fakeprefix.host import cpu_model, read_file  # noqa: E402
+
+
+def engine_folder() -> Path:
+    """Folder of the engine that the default configuration builds."""
+    config = resolve(yaml.safe_load((ROOT / "config" / "config.yaml").read_text()))
+    series = load_series(ROOT / "patches", config["engine"]["series"])
+    cpu = str(cpu_model(read_file("/proc/cpuinfo")))
+    return (
+        ROOT / "resources" / "engine" / engine_key(config["engine"]["source"], series, config["engine"]["build"], cpu)
+    )
+
+
+def required(path: Path) -> Path:
+    if not path.exists():
+        pytest.fail(f"{path} is missing; `make test-resources` builds it")
+    return path
+
+
+@pytest.fixture(scope="session")
+def fast_server() -> Path:
+    return required(engine_folder() / "build-fast" / "bin" / "llama-server")
+
+
+@pytest.fixture(scope="session")
+def fast_bench() -> Path:
+    return required(engine_folder() / "build-fast" / "bin" / "llama-bench")
+
+
+@pytest.fixture(scope="session")
+def checked_server() -> Path:
+    return required(engine_folder() / "build-checked" / "bin" / "llama-server")
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Path:
+    return required(ROOT / "resources" / "model" / "tiny-hybrid-1" / "model.gguf")
+
+
+@pytest.fixture(scope="session")
+def tiny_mmproj() -> Path:
+    return required(ROOT / "resources" / "model" / "tiny-hybrid-1" / "mmproj.gguf")
+
+
+@pytest.fixture
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the variables by which a running workflow announces itself to its jobs."""
+    for name in list(os.environ):
+        if name.startswith("FAKEPREFIX_"):
+            monkeypatch.delenv(name)

@@ -1,0 +1,119 @@
+import json
+from dataclasses import asdict, replace
+
+import pyarrow.parquet as pq
+import pytest
+from fakeprefix.errors import MeasureError
+from fakeprefix.measure.protocol import Clocks
+from fakeprefix.measure.records import (
+    RECORD_SCHEMA,
+    Record,
+    RecordWriter,
+    expected_counts,
+    join_records,
+    mismatch,
+    read_records,
+)
+from fakeprefix.server.client import Timings
+
+GOOD = Timings(
+    cache_n=100,
+    prompt_n=20,
+    prompt_ms=5.0,
+    predicted_n=1,
+    predicted_ms=0.1,
+    prefix_source="fake",
+    install_ms=1.0,
+    install_meta_ms=0.5,
+    install_data_ms=0.5,
+    install_bytes=10,
+    image_encode_ms=0.0,
+    n_kv=256,
+    seq_pos_max_attn=99,
+    seq_pos_max_recr=99,
+)
+RECORD = Record(
+    run="r",
+    host="h",
+    job="baseline/1",
+    task_id="t",
+    step=0,
+    bucket=1,
+    arm="baseline",
+    fill=None,
+    policy="keep_all",
+    history="text",
+    repetition=0,
+    order=0,
+    started_at="2026-01-01T00:00:00+00:00",
+    prefix_tokens=100,
+    new_tokens=20,
+    image_tokens=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cache_n": 99}, "cache_n: expected 100, got 99"),
+        ({"cache_n": 0, "prompt_n": 120}, "prompt_n: expected 20, got 120"),
+        ({"prefix_source": "cached"}, "prefix_source: expected fake, got cached"),
+        ({"seq_pos_max_attn": 98}, "seq_pos_max_attn: expected 99, got 98"),
+        ({"seq_pos_max_recr": -1}, "seq_pos_max_recr: expected 99, got -1"),
+        ({"prompt_ms": 0.0}, "prompt_ms: 0.0"),
+    ],
+)
+def test_a_repetition_counts_only_if_every_counter_is_exact(change, field):
+    expected = expected_counts(100, 20, "fake", "hybrid")
+    assert mismatch(expected, GOOD) is None
+    assert field in mismatch(expected, replace(GOOD, **change))
+
+
+@pytest.mark.parametrize(
+    ("memory_type", "attention", "recurrent"), [("hybrid", 99, 99), ("attention", 99, -1), ("recurrent", -1, 99)]
+)
+def test_positions_are_expected_of_the_memories_that_exist(memory_type, attention, recurrent):
+    expected = expected_counts(100, 20, "fake", memory_type)
+    assert (expected.pos_max_attn, expected.pos_max_recr) == (attention, recurrent)
+
+
+def test_a_whole_prompt_is_expected_to_be_computed_whole():
+    expected = expected_counts(100, 20, "none", "hybrid")
+    assert (expected.cache_n, expected.prompt_n, expected.pos_max_attn) == (0, 120, -1)
+
+
+def test_rows_are_on_disk_before_the_next_repetition_and_get_their_name_at_the_end(tmp_path):
+    writer = RecordWriter(tmp_path / ".1.partial.jsonl")
+    writer.append(RECORD)
+    assert list(read_records(tmp_path / ".1.partial.jsonl")) == [RECORD]
+    writer.finish(tmp_path / "1.jsonl")
+    assert list(read_records(tmp_path / "1.jsonl")) == [RECORD]
+    assert [path.name for path in tmp_path.iterdir()] == ["1.jsonl"]
+
+
+def test_a_second_writer_does_not_append_to_an_earlier_attempt(tmp_path):
+    RecordWriter(tmp_path / "x.jsonl").close()
+    with pytest.raises(FileExistsError):
+        RecordWriter(tmp_path / "x.jsonl")
+
+
+def test_a_cut_line_is_an_error_and_never_a_row(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(asdict(RECORD)) + "\n" + json.dumps(asdict(RECORD))[:50])
+    with pytest.raises(MeasureError, match="line 2"):
+        list(read_records(path))
+
+
+def test_joining_keeps_error_rows_and_types(tmp_path):
+    failed = replace(RECORD, error="HTTP 400: no", order=1)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in (RECORD, failed)))
+    join_records([tmp_path / "a.jsonl"], tmp_path / "t.parquet")
+    table = pq.read_table(tmp_path / "t.parquet")
+    assert table.schema.names == RECORD_SCHEMA.names
+    assert table.column("error").to_pylist() == [None, "HTTP 400: no"]
+
+
+def test_a_machine_that_slept_is_noticed():
+    now = Clocks.now()
+    assert now.problem() is None
+    assert "the machine slept" in replace(now, wall=now.wall - 30).problem()

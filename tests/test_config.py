@@ -1,0 +1,86 @@
+import re
+
+import pytest
+import yaml
+from conftest import ROOT
+from fakeprefix.config import load_schema, resolve
+from fakeprefix.errors import ConfigError
+
+
+def leaves(schema, path=()):
+    for name, sub in schema["properties"].items():
+        if sub.get("type") == "object":
+            yield from leaves(sub, (*path, name))
+        else:
+            yield (*path, name), sub
+
+
+def test_the_shipped_configuration_is_valid_and_spells_out_nothing_but_defaults():
+    shipped = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
+    assert resolve(shipped) == resolve({})
+
+
+def test_every_leaf_has_a_description_and_a_default_and_every_level_is_closed():
+    schema = load_schema()
+    for path, leaf in leaves(schema):
+        assert leaf.get("description"), path
+        assert "default" in leaf, path
+
+    def closed(node):
+        if node.get("type") == "object":
+            assert node["additionalProperties"] is False
+            for sub in node["properties"].values():
+                closed(sub)
+
+    closed(schema)
+
+
+def test_every_key_is_in_the_manual_and_the_manual_has_no_other():
+    manual = (ROOT / "config" / "README.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z0-9_.]+)` \|", manual, flags=re.MULTILINE))
+    assert documented == {".".join(path) for path, _ in leaves(load_schema())}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"measure": {"repetition": {}}}, "measure.repetition is not a key; did you mean 'repetitions'?"),
+        ({"modell": {}}, "modell is not a key; did you mean 'model'?"),
+        ({"zzz": 1}, "zzz is not a key; known here are"),
+        ({"measure": {"fill": "warm"}}, "measure.fill = 'warm'"),
+        ({"plan": {"bucket_width": 1000}}, "bucket_width = 1000: is not a multiple of 256"),
+        ({"plan": {"bucket_width": "many"}}, "plan.bucket_width = 'many'"),
+        ({"model": {"kind": "gguf"}}, "model.path is empty"),
+        ({"trace": {"source": "file"}}, "trace.path is empty"),
+        ({"engine": {"source": {"kind": "path"}}}, "engine.source.path is empty"),
+        ({"engine": {"run": {"n_batch": 64, "n_ubatch": 128}}}, "n_ubatch = 128 is more than n_batch = 64"),
+        ({"measure": {"arms": ["baseline", "baseline"]}}, "measure.arms"),
+        ({"run": "../elsewhere"}, "run = '../elsewhere'"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_the_key_and_a_remedy(config, message):
+    with pytest.raises(ConfigError) as error:
+        resolve(config)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_strings_of_the_command_line_are_read_as_what_the_schema_wants():
+    config = resolve(
+        {"trace": {"grid": {"prefix_tokens": "[1, 10]"}}, "plan": {"bucket_width": "512"}, "run_name": "7"}
+    )
+    assert config["trace"]["grid"]["prefix_tokens"] == [1, 10]
+    assert config["plan"]["bucket_width"] == 512
+    assert config["run_name"] == "7"
+
+
+def test_a_list_of_strings_where_numbers_are_wanted_is_read_or_refused():
+    assert resolve({"trace": {"grid": {"new_tokens": ["1", "2"]}}})["trace"]["grid"]["new_tokens"] == [1, 2]
+    with pytest.raises(ConfigError):
+        resolve({"trace": {"grid": {"new_tokens": ["one"]}}})
+
+
+def test_resolving_changes_nothing_in_what_it_was_given():
+    given = {"plan": {}}
+    resolve(given)
+    assert given == {"plan": {}}

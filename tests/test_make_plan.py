@@ -1,0 +1,62 @@
+import pytest
+from fakeprefix.errors import MeasureError, ModelError
+from fakeprefix.make_plan import make_plan
+from fakeprefix.model.gguf_file import facts_of_preset
+from fakeprefix.storage import read_json
+from fakeprefix.trace.desktop import desktop_steps
+from fakeprefix.trace.grid import grid_steps
+from fakeprefix.trace.steps import write_steps
+
+MEASURE = {
+    "arms": ["baseline", "fake_prefix"],
+    "repetitions": {"baseline": 1, "fake_prefix": 2, "depth_rate": 1},
+    "decode_tokens": 1,
+}
+RUN = {"threads": 2, "n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f16"}
+
+
+def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN):
+    write_steps(tmp_path / "steps.parquet", steps)
+    outputs = [tmp_path / name for name in ("plan.parquet", "rejected.parquet", "plan.json")]
+    facts = facts or facts_of_preset("tiny-hybrid")
+    make_plan(
+        tmp_path / "steps.parquet",
+        facts,
+        {"bucket_width": 4096, "max_steps_per_bucket": 2},
+        "reject",
+        measure,
+        run,
+        *outputs,
+    )
+    return read_json(outputs[2])
+
+
+def test_the_plan_says_what_how_long_and_how_much_memory(tmp_path):
+    summary = make(tmp_path, desktop_steps(1, facts_of_preset("tiny-hybrid").image))
+    assert summary["n_steps"] >= 20
+    assert summary["n_measured"] == 8
+    assert set(summary["estimate"]["seconds"]) == {"baseline", "fake_prefix", "depth_rate"}
+    assert summary["estimate"]["seconds"]["baseline"] > summary["estimate"]["seconds"]["fake_prefix"] > 0
+    assert summary["estimate"]["memory_bytes"]["total"] > 100e6
+
+
+def test_nothing_to_measure_is_an_error_with_the_reason(tmp_path):
+    with pytest.raises(MeasureError, match="1 end within the first 256 columns"):
+        make(tmp_path, grid_steps([100], [10]))
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_an_experiment_that_does_not_fit_the_machine_is_refused(tmp_path):
+    facts = facts_of_preset("tiny-hybrid").as_dict() | {"weight_bytes": 10**15}
+    from fakeprefix.model.gguf_file import ModelFacts
+
+    with pytest.raises(ModelError, match="this machine has"):
+        make(tmp_path, grid_steps([1000], [10]), ModelFacts.from_dict(facts))
+
+
+def test_images_without_a_projector_are_refused(tmp_path):
+    from fakeprefix.model.gguf_file import ModelFacts
+
+    facts = ModelFacts.from_dict(facts_of_preset("tiny-hybrid").as_dict() | {"image": None})
+    with pytest.raises(MeasureError, match=r"model\.mmproj"):
+        make(tmp_path, desktop_steps(1, facts_of_preset("tiny-hybrid").image), facts)

@@ -1,0 +1,198 @@
+"""The whole workflow on a cut-down configuration, in a copy of the project."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT, engine_folder, required
+from fakeprefix.runs import verify
+from fakeprefix.storage import read_json
+
+CUT_DOWN = {
+    "run_name": "small",
+    "trace": {"source": "grid", "grid": {"prefix_tokens": [300, 400, 700], "new_tokens": [48, 96]}},
+    "plan": {"bucket_width": 512, "max_steps_per_bucket": 2},
+    "measure": {
+        "repetitions": {"baseline": 2, "fake_prefix": 3, "depth_rate": 2},
+        "probe": {"prefix_tokens": 256, "new_tokens": 32},
+    },
+    # a small machine under test load drifts; that is not what is tested here
+    "analysis": {"max_drift": 50.0, "agreement_margin": 50.0, "bootstrap": 200},
+}
+
+
+def copy_project(folder: Path) -> Path:
+    """The files that git knows or would add, with the built engine and model linked in."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    (folder / "resources").symlink_to(ROOT / "resources")
+    return folder
+
+
+def snakemake(folder, *arguments, config=CUT_DOWN, check=True, **options):
+    overlay = folder / "overlay.yaml"
+    overlay.write_text(yaml.safe_dump(config))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAKEPREFIX_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", str(overlay)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=900,
+        **options,
+    )
+    assert not check or done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    required(engine_folder() / "contract.json")
+    folder = copy_project(tmp_path_factory.mktemp("project"))
+    dry = snakemake(folder, "-n")
+    assert "new-run" in dry.stderr + dry.stdout
+    assert sorted(path.name for path in (folder / "results").iterdir()) == [".gitkeep"], "a dry run has written"
+    done = snakemake(folder)
+    assert "verdict:" in done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(project):
+    return (project / "results" / "current").resolve()
+
+
+pytestmark = pytest.mark.workflow
+
+
+def test_the_run_folder_is_complete_and_sealed(run):
+    expected = """host/snapshot.json host/lscpu.txt engine/manifest.json engine/git_diff.patch engine/contract.json
+        engine/server_config.json pipeline/config.yaml pipeline/git_commit.txt trace/steps.parquet
+        trace/rejected.parquet
+        trace/plan.parquet raw/baseline/1.jsonl raw/baseline/2.jsonl raw/fake_prefix/1.jsonl raw/depth_rate/2.json
+        measurements.parquet replay.parquet replay.jsonl analysis/agreement.parquet analysis/agreement.csv
+        analysis/tasks.parquet analysis/prefill_against_depth.svg report.html summary.json manifest.json"""
+    for name in expected.split():
+        assert (run / name).is_file(), name
+    assert run.name.endswith("_small")
+    assert verify(run) == []
+
+
+def test_every_repetition_registered_with_exact_counts(run):
+    rows = pd.read_parquet(run / "measurements.parquet")
+    assert (rows.status == "ok").all(), rows.error.dropna().tolist()
+    fake = rows[rows.arm == "fake_prefix"]
+    assert (fake.cache_n == fake.prefix_tokens).all()
+    assert (fake.prompt_n == fake.new_tokens).all()
+    assert (fake.seq_pos_max_recr == fake.prefix_tokens - 1).all()
+    baseline = rows[rows.arm == "baseline"]
+    assert (baseline.cache_n == 0).all()
+    assert (baseline.prompt_n == baseline.prefix_tokens + baseline.new_tokens).all()
+    assert len(fake) == 4 * 3
+    assert len(baseline) == 4 * 2
+    assert (rows.arm == "probe").sum() == 2 * 2 + 2 * 3
+
+
+def test_no_two_timing_jobs_overlapped(run):
+    rows = pd.read_parquet(run / "measurements.parquet")
+    rows["start"] = pd.to_datetime(rows.started_at)
+    spans = sorted((group.start.min(), group.start.max()) for _, group in rows.groupby("job"))
+    assert all(later[0] > earlier[1] for earlier, later in pairwise(spans))
+
+
+def test_the_verdict_the_replay_and_the_report_are_about_this_run(run):
+    summary = read_json(run / "summary.json")
+    assert summary["registered"] is True
+    assert summary["rows"] == 20
+    lines = [json.loads(line) for line in (run / "replay.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    assert {line["source"] for line in lines} <= {"measured", "fitted", "extrapolated"}
+    page = (run / "report.html").read_text()
+    assert run.name in page
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+
+
+def test_the_engines_diff_is_the_series_and_nothing_else(run):
+    diff = (run / "engine" / "git_diff.patch").read_text()
+    assert "n_fake_cached" in diff
+    assert "package-lock.json" not in diff
+    assert read_json(run / "engine" / "server_config.json")["resolved"]["memory_type"] == "hybrid"
+
+
+def test_a_second_call_has_nothing_to_do(project, run):
+    before = (run / "manifest.json").read_bytes()
+    done = snakemake(project)
+    assert "Nothing to be done" in done.stderr
+    assert (run / "manifest.json").read_bytes() == before
+    assert sum(path.is_dir() and not path.is_symlink() for path in (project / "results").iterdir()) == 2
+
+
+def test_a_touched_script_reruns_nothing(project):
+    os.utime(project / "workflow" / "scripts" / "measure.py")
+    assert "Nothing to be done" in snakemake(project).stderr
+
+
+def test_forcing_an_arm_reruns_it_keeps_the_old_rows_and_breaks_the_seal_visibly(project, run):
+    old = (run / "raw" / "fake_prefix" / "1.jsonl").read_text()
+    baseline = (run / "raw" / "baseline" / "1.jsonl").read_bytes()
+    snakemake(project, "-R", "fake_prefix")
+    superseded = list((run / "raw" / "superseded" / "fake_prefix").iterdir())
+    assert len(superseded) == 2
+    assert old in [path.read_text() for path in superseded]
+    assert (run / "raw" / "fake_prefix" / "1.jsonl").read_text() != old
+    assert (run / "raw" / "baseline" / "1.jsonl").read_bytes() == baseline
+    assert len(read_json(run / "manifest.json")["broken_seals"]) == 1
+    assert verify(run) == []
+
+
+def test_an_interrupted_run_continues_and_leaves_finished_buckets_untouched(project, run):
+    kept = (run / "raw" / "baseline" / "1.jsonl").stat().st_mtime_ns
+    (run / "raw" / "baseline" / "2.jsonl").unlink()
+    (run / "manifest.json").unlink()
+    snakemake(project)
+    assert (run / "raw" / "baseline" / "1.jsonl").stat().st_mtime_ns == kept
+    assert (run / "raw" / "baseline" / "2.jsonl").is_file()
+    assert list((run / "raw" / "superseded" / "baseline").iterdir())
+    assert verify(run) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"measure": {"repetitons": {}}}, "did you mean 'repetitions'?"),
+        ({"run": "2020-01-01_000000_nowhere"}, "there is no such run folder"),
+        ({"trace": {"source": "file", "path": "nowhere.jsonl"}}, "nowhere.jsonl"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line_and_a_failure(project, change, message):
+    done = snakemake(project, "-n", config=CUT_DOWN | change, check=False)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_configuration_starts_another_run(project, run):
+    other = CUT_DOWN | {"run_name": "other", "analysis": CUT_DOWN["analysis"] | {"seed": 2}}
+    done = snakemake(project, "plan", config=other)
+    assert "measured themselves" in done.stderr
+    assert (project / "results" / "current").resolve() != run
+    snakemake(project, "-n")

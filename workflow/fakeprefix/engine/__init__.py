@@ -1,0 +1,1 @@
+"""The engine: fetching its source, patching, building, checking."""

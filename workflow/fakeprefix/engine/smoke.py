@@ -1,0 +1,66 @@
+"""One request on the user's own model must register before hours are spent on timings."""
+
+from pathlib import Path
+
+from fakeprefix.errors import EngineError
+from fakeprefix.server.client import Timings
+from fakeprefix.server.process import running_server
+from fakeprefix.server.prompts import Image, PromptBuilder, Segment
+from fakeprefix.server.settings import EngineSettings
+from fakeprefix.storage import write_json
+from fakeprefix.trace.desktop import mark, screenshot
+from fakeprefix.trace.steps import StepImage
+
+PREFIX, NEW = 300, 32
+
+
+def smoke_test(
+    binary: Path,
+    settings: EngineSettings,
+    model: Path,
+    mmproj: Path | None,
+    image: StepImage | None,
+    fill: str,
+    output: Path,
+    log_path: Path,
+) -> None:
+    """Start the timing build on the model, send one fake-prefix request, and write what the server settled on.
+
+    Args:
+        image: one of the trace's images; an image of its size must have as many tokens as the trace says.
+
+    Raises:
+        EngineError: the model's memory cannot hold a fabricated prefix, or the request did not register.
+        ServerError: the server did not start.
+    """
+    log_path.unlink(missing_ok=True)
+    with running_server(binary, settings, model, mmproj, log_path) as server:
+        props = server.client.props()
+        if reason := props["fake_prefix_unsupported"]:
+            raise EngineError(f"model: a prefix cannot be fabricated: {reason}")
+        builder = PromptBuilder(server.client, props["media_marker"])
+        drawn, new = None, NEW
+        if image:
+            drawn = Image(mark(screenshot(image.width, image.height, "smoke"), "smoke"), image.tokens)
+            new += image.tokens
+        prompt = builder.prompt([Segment(PREFIX, "smoke/prefix"), Segment(NEW, "smoke/new", drawn)])
+        answer = server.client.complete(prompt, n_fake_cached=PREFIX, fake_fill=fill)
+        timings = Timings.from_answer(answer)
+        if (timings.cache_n, timings.prompt_n) != (PREFIX, new):
+            size = (
+                f"; an image of {image.width}x{image.height} was taken to have {image.tokens} tokens" if image else ""
+            )
+            raise EngineError(
+                f"the smoke request did not register: cache_n = {timings.cache_n}, prompt_n = {timings.prompt_n}, "
+                f"expected {PREFIX} and {new}{size}"
+            )
+    write_json(
+        output,
+        {
+            "resolved": props["resolved"],
+            "requested": settings.as_dict(),
+            "modalities": props["modalities"],
+            "build_info": props["build_info"],
+            "start_s": round(server.start_s, 3),
+        },
+    )

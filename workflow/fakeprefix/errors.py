@@ -1,0 +1,45 @@
+"""The errors a user can cause or meet. Each message names what is wrong, where, and the remedy."""
+
+
+class FakePrefixError(Exception):
+    """Base of all errors that are reported in one line instead of a traceback."""
+
+
+class ConfigError(FakePrefixError):
+    """A configuration value that cannot be used."""
+
+
+class EngineError(FakePrefixError):
+    """The engine could not be fetched, patched, built or did not pass its checks."""
+
+
+class ModelError(FakePrefixError):
+    """A model file that cannot be used, or a machine that cannot hold it."""
+
+
+class TraceError(FakePrefixError):
+    """A trace, a step or a history that cannot be used."""
+
+
+class ServerError(FakePrefixError):
+    """The server did not start, died, or answered something unusable."""
+
+
+class RequestRefused(ServerError):
+    """The server answered with an HTTP status other than 200.
+
+    Attributes:
+        status: the HTTP status code.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"HTTP {status}: {message}")
+        self.status = status
+
+
+class MeasureError(FakePrefixError):
+    """A measurement that cannot be made or cannot be trusted."""
+
+
+class RunError(FakePrefixError):
+    """A run folder that cannot be created, continued, sealed or read."""

@@ -1,0 +1,138 @@
+"""The plan as files, and as the text that ``make plan`` prints."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fakeprefix.errors import MeasureError
+from fakeprefix.model.estimate import (
+    available_memory,
+    describe_seconds,
+    estimate_record,
+    memory_need,
+    prefill_seconds,
+    refuse_if_too_large,
+)
+from fakeprefix.model.gguf_file import ModelFacts
+from fakeprefix.plan import (
+    MEASURED,
+    UNMEASURABLE,
+    PlannedStep,
+    check_histories,
+    context_tokens,
+    plan_steps,
+    write_plan,
+)
+from fakeprefix.storage import write_json, write_table
+from fakeprefix.trace.steps import REJECTED_SCHEMA, read_steps
+
+log = logging.getLogger(__name__)
+
+# starting a server and warming it up, in seconds
+JOB_OVERHEAD_S = 4.0
+
+
+def make_plan(
+    steps: Path,
+    facts: ModelFacts,
+    plan: dict[str, Any],
+    on_hole: str,
+    measure: dict[str, Any],
+    run: dict[str, Any],
+    plan_output: Path,
+    rejected_output: Path,
+    summary_output: Path,
+) -> None:
+    """Check, bucket and estimate; write the plan, the refused steps and a summary.
+
+    Raises:
+        MeasureError: nothing is left to measure.
+        ModelError: the experiment does not fit this machine's memory, or images need a projector.
+    """
+    all_steps = read_steps(steps)
+    if any(step.images for step in all_steps) and facts.image is None:
+        raise MeasureError("model.mmproj: the trace has images, and no projector is given")
+    accepted, rejected = check_histories(all_steps, on_hole, facts.n_ctx_train)
+    planned = plan_steps(accepted, plan["bucket_width"], plan["max_steps_per_bucket"])
+    chosen = [item for item in planned if item.status == MEASURED]
+    if not chosen:
+        raise MeasureError(
+            f"nothing to measure: of {len(all_steps)} steps {len(rejected)} are refused and "
+            f"{sum(item.status == UNMEASURABLE for item in planned)} end within the first 256 columns"
+        )
+    n_ctx = context_tokens(planned, measure["decode_tokens"])
+    need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"])
+    refuse_if_too_large(need, available_memory())
+    seconds = {
+        arm: arm_seconds(arm, chosen, facts, measure, run["threads"]) for arm in [*measure["arms"], "depth_rate"]
+    }
+    write_plan(plan_output, planned)
+    write_table(rejected_output, (item.as_row() for item in rejected), REJECTED_SCHEMA)
+    summary = {
+        "n_steps": len(all_steps),
+        "n_rejected": len(rejected),
+        "n_unmeasurable": sum(item.status == UNMEASURABLE for item in planned),
+        "n_measured": len(chosen),
+        "n_ctx": n_ctx,
+        "buckets": bucket_rows(planned, plan["bucket_width"]),
+        "estimate": estimate_record(need, seconds),
+    }
+    write_json(summary_output, summary)
+    log.info("%s", describe(summary))
+
+
+def arm_seconds(
+    arm: str, chosen: Sequence[PlannedStep], facts: ModelFacts, measure: dict[str, Any], threads: int
+) -> float:
+    """Estimated time of all jobs of one arm, in seconds."""
+    repetitions = measure["repetitions"][arm]
+    jobs = len({item.bucket for item in chosen})
+    total = jobs * JOB_OVERHEAD_S
+    for item in chosen:
+        prefix, new = item.step.prefix_tokens, item.step.new_tokens
+        whole = prefill_seconds(facts, 0, prefix, threads)
+        step = prefill_seconds(facts, prefix, new, threads)
+        total += {
+            "baseline": repetitions * (whole + step),
+            "depth_rate": whole + repetitions * step,
+        }.get(arm, repetitions * step)
+    return total
+
+
+def bucket_rows(planned: Sequence[PlannedStep], width: int) -> list[dict[str, Any]]:
+    """One row a bucket: bounds in tokens, steps, measured ones, range of prefix lengths."""
+    rows = []
+    for bucket in sorted({item.bucket for item in planned}):
+        items = [item for item in planned if item.bucket == bucket]
+        prefixes = [item.step.prefix_tokens for item in items]
+        rows.append(
+            {
+                "bucket": bucket,
+                "from_tokens": (bucket - 1) * width + 1,
+                "to_tokens": bucket * width,
+                "steps": len(items),
+                "measured": sum(item.status == MEASURED for item in items),
+                "prefix_min": min(prefixes),
+                "prefix_max": max(prefixes),
+            }
+        )
+    return rows
+
+
+def describe(summary: dict[str, Any]) -> str:
+    """The summary for a terminal."""
+    estimate = summary["estimate"]
+    lines = [
+        f"{summary['n_steps']} steps, {summary['n_measured']} measured themselves, "
+        f"{summary['n_rejected']} refused, {summary['n_unmeasurable']} too short to measure",
+        "",
+        f"{'bucket':>6}  {'prefix + new, tokens':>22}  {'steps':>5}  {'measured':>8}  {'prefix lengths':>16}",
+    ]
+    for row in summary["buckets"]:
+        span = f"{row['from_tokens']}..{row['to_tokens']}"
+        prefixes = f"{row['prefix_min']}..{row['prefix_max']}"
+        lines.append(f"{row['bucket']:>6}  {span:>22}  {row['steps']:>5}  {row['measured']:>8}  {prefixes:>16}")
+    lines += ["", f"context {summary['n_ctx']} tokens, memory {estimate['memory_bytes']['total'] / 2**30:.2f} GiB"]
+    lines += [f"{name}: about {describe_seconds(value)}" for name, value in estimate["seconds"].items()]
+    return "\n".join(lines)

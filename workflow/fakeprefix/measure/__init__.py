@@ -1,0 +1,1 @@
+"""Measuring: one timing job at a time, every repetition kept, nothing computed."""

@@ -1,0 +1,111 @@
+"""The ways of making the prefix present, as requests."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image as Picture
+
+from fakeprefix.errors import TraceError
+from fakeprefix.server.prompts import Image, Segment
+from fakeprefix.trace.desktop import mark
+from fakeprefix.trace.steps import Step, StepImage
+
+BASELINE, FAKE_PREFIX, PROBE = "baseline", "fake_prefix", "probe"
+
+ImageLoader = Callable[[StepImage, str], Image]
+
+
+@dataclass(frozen=True)
+class ArmRequest:
+    """A request of one repetition.
+
+    Attributes:
+        segments: the whole prompt.
+        options: fields of the request besides the prompt.
+        prefix_source: what the server must say about the prefix.
+        history: see `fakeprefix.measure.records.Record`.
+    """
+
+    segments: tuple[Segment, ...]
+    options: dict[str, Any]
+    prefix_source: str
+    history: str | None = None
+
+
+def image_loader(folder: Path) -> ImageLoader:
+    """Loads a trace's images, each time with another mark in a corner, so that no cache can hit.
+
+    Raises (when called):
+        TraceError: the file is missing, outside `folder`, not an image, or of another size.
+    """
+    root = folder.resolve()
+
+    def load(image: StepImage, seed: str) -> Image:
+        path = (root / image.file).resolve()
+        if not path.is_relative_to(root):
+            raise TraceError(f"{image.file}: lies outside of the trace's folder {folder}")
+        try:
+            picture = Picture.open(path).convert("RGB")
+        except OSError as error:
+            raise TraceError(f"{path}: is not a readable image ({error})") from None
+        if picture.size != (image.width, image.height):
+            raise TraceError(
+                f"{path}: is {picture.size[0]}x{picture.size[1]}, the trace says {image.width}x{image.height}"
+            )
+        return Image(mark(picture, seed), image.tokens)
+
+    return load
+
+
+def new_segments(step: Step, seed: str, load: ImageLoader) -> tuple[Segment, ...]:
+    """What the step appends: its images, then its text. The same seed gives the same content."""
+    if not step.images:
+        return (Segment(step.new_tokens, seed),)
+    images = [Segment(0, seed, load(image, f"{seed}/{i}")) for i, image in enumerate(step.images)]
+    text = Segment(step.new_tokens - step.image_tokens, f"{seed}/text")
+    return (*images, text)
+
+
+def prefix_segments(
+    step: Step, history: Sequence[Step], seed: str, load: ImageLoader
+) -> tuple[tuple[Segment, ...], str]:
+    """What was in context before the step, with its images where the trace tells which they are.
+
+    Args:
+        history: all steps of the task, in order.
+
+    Returns:
+        The segments and what to call them: ``images``, ``text`` or ``text-equivalent``.
+    """
+    earlier = [other for other in history if other.step < step.step and other.policy == step.policy]
+    has_images = any(other.images for other in earlier)
+    if has_images and earlier[0].prefix_tokens + sum(other.new_tokens for other in earlier) == step.prefix_tokens:
+        segments = [Segment(earlier[0].prefix_tokens, f"{seed}/0")]
+        for number, other in enumerate(earlier, start=1):
+            segments += new_segments(other, f"{seed}/{number}", load)
+        return tuple(segments), "images"
+    label = "text-equivalent" if has_images else "text"
+    return (Segment(step.prefix_tokens, f"{seed}/0"),), label
+
+
+def arm_request(
+    arm: str, step: Step, history: Sequence[Step], repetition: int, fill: str, load: ImageLoader
+) -> ArmRequest:
+    """The request of one repetition; new content differs between repetitions and not between arms."""
+    name = f"{step.task_id}/{step.step}/{repetition}"
+    new = new_segments(step, f"new/{name}", load)
+    if arm == BASELINE:
+        prefix, label = prefix_segments(step, history, f"prefix/{name}", load)
+        return ArmRequest((*prefix, *new), {}, "none", label)
+    prefix = (Segment(step.prefix_tokens, f"prefix/{name}"),)
+    if step.prefix_tokens == 0:
+        return ArmRequest(new, {}, "none")
+    return ArmRequest((*prefix, *new), {"n_fake_cached": step.prefix_tokens, "fake_fill": fill}, "fake")
+
+
+def probe_request(prefix: int, new: int, repetition: int, fill: str) -> ArmRequest:
+    """The fixed request that every job repeats."""
+    segments = (Segment(prefix, "probe/prefix"), Segment(new, f"probe/{repetition}"))
+    return ArmRequest(segments, {"n_fake_cached": prefix, "fake_fill": fill}, "fake")

@@ -1,0 +1,96 @@
+"""The independent witness: ``llama-bench`` at the depths and chunk sizes of the measured steps."""
+
+import json
+import logging
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fakeprefix.errors import MeasureError
+from fakeprefix.measure.guard import timing_slot
+from fakeprefix.progress import Progress
+from fakeprefix.server.process import ENVIRONMENT_KEPT
+from fakeprefix.server.settings import EngineSettings
+from fakeprefix.storage import write_json
+from fakeprefix.trace.steps import Step
+
+log = logging.getLogger(__name__)
+
+# the rate that most people would use: nothing in the cache, one physical batch
+NAIVE_TOKENS = 512
+
+
+def chunks(step: Step) -> list[int]:
+    """The pieces in which the engine computes a step's new tokens.
+
+    An image is a batch of its own; the marks around it belong to the text on either side. A rate
+    from another chunk size is another regime, so the benchmark is asked for exactly these.
+    """
+    if not step.images:
+        return [step.new_tokens]
+    pieces, text = [], 0
+    for image in step.images:
+        pieces += [text + 1, image.tokens - 2]
+        text = 1
+    return [*pieces, text + step.new_tokens - step.image_tokens]
+
+
+def bench_depths(
+    steps: Sequence[Step],
+    binary: Path,
+    settings: EngineSettings,
+    model: Path,
+    repetitions: int,
+    output: Path,
+    log_path: Path,
+) -> None:
+    """One call of the benchmark for each distinct prefix length, and one for the naive rate.
+
+    `output` gets the calls with the benchmark's own JSON, all samples kept.
+
+    Raises:
+        MeasureError: the benchmark failed or answered something else than was asked.
+    """
+    depths = sorted({step.prefix_tokens for step in steps})
+    progress = Progress("depth rate", sum(depths) + NAIVE_TOKENS)
+    calls = []
+    with timing_slot():
+        calls.append(_call(binary, settings, model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
+        progress.advance(NAIVE_TOKENS, "depth 0")
+        for depth in depths:
+            sizes = sorted({piece for step in steps if step.prefix_tokens == depth for piece in chunks(step)})
+            calls.append(_call(binary, settings, model, depth, sizes, repetitions, log_path, "matched"))
+            progress.advance(depth, f"depth {depth}")
+    pieces = [{"task_id": step.task_id, "step": step.step, "chunks": chunks(step)} for step in steps]
+    write_json(output, {"settings": settings.as_dict(), "steps": pieces, "calls": calls})
+
+
+def _call(
+    binary: Path,
+    settings: EngineSettings,
+    model: Path,
+    depth: int,
+    sizes: Sequence[int],
+    repetitions: int,
+    log_path: Path,
+    purpose: str,
+) -> dict[str, Any]:
+    command = [str(binary), "--model", str(model), *settings.bench_arguments()]
+    command += ["--n-prompt", ",".join(map(str, sizes)), "--n-gen", "0", "--n-depth", str(depth)]
+    command += ["--repetitions", str(repetitions), "--output", "json"]
+    environment = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
+    environment["OMP_NUM_THREADS"] = str(settings.threads)
+    with log_path.open("ab") as errors:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, env=environment, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise MeasureError(f"llama-bench ended with status {done.returncode} at depth {depth}, see {log_path}")
+    try:
+        results = json.loads(done.stdout)
+    except json.JSONDecodeError as error:
+        raise MeasureError(f"llama-bench at depth {depth}: its output is not JSON ({error.msg})") from None
+    answered = {(result["n_prompt"], result["n_depth"]) for result in results}
+    if missing := [size for size in sizes if (size, depth) not in answered]:
+        raise MeasureError(f"llama-bench at depth {depth} did not measure {missing[0]} tokens")
+    return {"purpose": purpose, "depth": depth, "sizes": list(sizes), "command": command[1:], "results": results}

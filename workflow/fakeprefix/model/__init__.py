@@ -1,0 +1,1 @@
+"""Models: reading GGUF files, shapes, synthetic weights, memory and time estimates."""

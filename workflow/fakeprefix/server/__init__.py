@@ -1,0 +1,1 @@
+"""The patched server as seen from outside: its process, its requests, prompts of exact length."""

@@ -1,0 +1,1 @@
+"""Traces: step records, built-in sources, logical runs."""

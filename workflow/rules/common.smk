@@ -1,0 +1,116 @@
+import os
+import sys
+from pathlib import Path
+
+WORKFLOW = Path(workflow.basedir) / "workflow"
+sys.path.insert(0, str(WORKFLOW))
+os.environ["PYTHONPATH"] = str(WORKFLOW)
+
+from snakemake.exceptions import WorkflowError
+
+from fakeprefix import jobs, runs
+from fakeprefix.config import resolve
+from fakeprefix.engine.source import engine_key, load_series
+from fakeprefix.errors import FakePrefixError
+from fakeprefix.host import cpu_model, read_file
+from fakeprefix.plan import measured_buckets
+from fakeprefix.snakemake_settings import content_decides, one_timing_job, rename_targets
+
+PACKAGE = WORKFLOW / "fakeprefix"
+RESULTS = Path("results")
+
+try:
+    CONFIG = resolve(config)
+    SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
+    ENGINE_KEY = engine_key(
+        CONFIG["engine"]["source"], SERIES, CONFIG["engine"]["build"], str(cpu_model(read_file("/proc/cpuinfo")))
+    )
+    IDENTITY = runs.identity_of(CONFIG, SERIES.sha256, runs.code_sha256(PACKAGE))
+    RUN_NAME = runs.choose(
+        RESULTS,
+        IDENTITY,
+        CONFIG["run"],
+        CONFIG["run_name"],
+        may_start=workflow.is_main_process and not workflow.dryrun,
+    )
+except FakePrefixError as error:
+    raise WorkflowError(str(error))
+
+RUN = f"results/{RUN_NAME}"
+ENGINE = f"resources/engine/{ENGINE_KEY}"
+SERVER = f"{ENGINE}/build-fast/bin/llama-server"
+
+one_timing_job(workflow)
+content_decides(workflow)
+rename_targets(workflow, ["baseline", "fake_prefix", "depth_rate"])
+
+
+wildcard_constraints:
+    bucket=r"\d+",
+    flavour="fast|checked",
+    preset="[a-z0-9-]+",
+    seed=r"\d+",
+
+
+def code(*parts):
+    """Digest of the package's modules below these parts: what a script imports is not an input of its rule."""
+    return runs.code_sha256(PACKAGE, parts)
+
+
+def synthetic(preset, seed, file):
+    """A file of a generated model."""
+    return f"resources/model/{preset}-{seed}/{file}"
+
+
+def model_file():
+    """The model that is measured."""
+    if CONFIG["model"]["kind"] == "gguf":
+        return CONFIG["model"]["path"]
+    return synthetic(CONFIG["model"]["preset"], CONFIG["model"]["seed"], "model.gguf")
+
+
+def mmproj_file():
+    """Its projector, or no file."""
+    if CONFIG["model"]["kind"] == "gguf":
+        return [CONFIG["model"]["mmproj"]] if CONFIG["model"]["mmproj"] else []
+    return [synthetic(CONFIG["model"]["preset"], CONFIG["model"]["seed"], "mmproj.gguf")]
+
+
+def buckets():
+    """Buckets of the plan that have something to measure; makes the plan first."""
+    return measured_buckets(Path(checkpoints.plan.get().output.plan))
+
+
+def arm_rows(arm):
+    """Raw files of one arm, one a bucket."""
+    return [f"{RUN}/raw/{arm}/{bucket}.jsonl" for bucket in buckets()]
+
+
+def baseline_rows(wildcards):
+    """Rows of whole prompts, one file a bucket."""
+    return arm_rows("baseline")
+
+
+def fake_prefix_rows(wildcards):
+    """Rows over fabricated prefixes, one file a bucket."""
+    return arm_rows("fake_prefix")
+
+
+def all_rows(wildcards):
+    """Raw files of all arms that the configuration asks for."""
+    return [file for arm in CONFIG["measure"]["arms"] for file in arm_rows(arm)]
+
+
+def depth_rates(wildcards):
+    """Results of the independent benchmark, one a bucket."""
+    return [f"{RUN}/raw/depth_rate/{bucket}.json" for bucket in buckets()]
+
+
+onstart:
+    try:
+        forced = workflow.dag_settings.forceall or bool(workflow.dag_settings.forcerun)
+        runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced)
+        os.environ[runs.ENVIRONMENT_KEY] = RUN_NAME
+        jobs.announce_main_process()
+    except FakePrefixError as error:
+        raise WorkflowError(str(error))

@@ -1,0 +1,101 @@
+rule baseline:
+    """Takes the plan, the timing build and the model, gives every repetition of whole prompts of one bucket."""
+    input:
+        plan=f"{RUN}/trace/plan.parquet",
+        steps=f"{RUN}/trace/steps.parquet",
+        images=f"{RUN}/trace/images",
+        summary=f"{RUN}/trace/plan.json",
+        engine=f"{RUN}/engine/manifest.json",
+        server_config=f"{RUN}/engine/server_config.json",
+        model=ancient(model_file()),
+        mmproj=ancient(mmproj_file()),
+    output:
+        rows=f"{RUN}/raw/baseline/{{bucket}}.jsonl",
+    log:
+        f"{RUN}/logs/baseline/{{bucket}}.log",
+    conda:
+        "../../envs/measure.yaml"
+    threads: workflow.cores
+    resources:
+        timing=1,
+    params:
+        arm="baseline",
+        server=SERVER,
+        run=CONFIG["engine"]["run"],
+        measure=CONFIG["measure"],
+        code=code("measure/", "server/"),
+    script:
+        "../scripts/measure.py"
+
+
+use rule baseline as fake_prefix with:
+    output:
+        rows=f"{RUN}/raw/fake_prefix/{{bucket}}.jsonl",
+    log:
+        f"{RUN}/logs/fake_prefix/{{bucket}}.log",
+    params:
+        arm="fake_prefix",
+        server=SERVER,
+        run=CONFIG["engine"]["run"],
+        measure=CONFIG["measure"],
+        code=code("measure/", "server/"),
+
+
+rule depth_rate:
+    """Takes the plan, the timing build and the model, gives the independent benchmark's samples of one bucket."""
+    input:
+        plan=f"{RUN}/trace/plan.parquet",
+        summary=f"{RUN}/trace/plan.json",
+        engine=f"{RUN}/engine/manifest.json",
+        server_config=f"{RUN}/engine/server_config.json",
+        model=ancient(model_file()),
+    output:
+        samples=f"{RUN}/raw/depth_rate/{{bucket}}.json",
+    log:
+        f"{RUN}/logs/depth_rate/{{bucket}}.log",
+    conda:
+        "../../envs/measure.yaml"
+    threads: workflow.cores
+    resources:
+        timing=1,
+    params:
+        bench=SERVER.replace("llama-server", "llama-bench"),
+        run=CONFIG["engine"]["run"],
+        repetitions=CONFIG["measure"]["repetitions"]["depth_rate"],
+        code=code("measure/depth_rate.py", "server/settings.py"),
+    script:
+        "../scripts/depth_rate.py"
+
+
+rule measurements:
+    """Takes the raw rows of all arms and buckets, gives one typed table of them."""
+    input:
+        rows=all_rows,
+    output:
+        table=f"{RUN}/measurements.parquet",
+    log:
+        f"{RUN}/logs/measurements/measurements.log",
+    conda:
+        "../../envs/measure.yaml"
+    params:
+        code=code("measure/records.py"),
+    script:
+        "../scripts/measurements.py"
+
+
+rule all_baseline:
+    """Takes the baseline rows of all buckets."""
+    input:
+        baseline_rows,
+
+
+rule all_fake_prefix:
+    """Takes the fake-prefix rows of all buckets."""
+    input:
+        fake_prefix_rows,
+
+
+rule all_depth_rate:
+    """Takes the benchmark's samples of all buckets."""
+    input:
+        depth_rates,

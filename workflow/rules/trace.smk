@@ -1,0 +1,40 @@
+rule trace:
+    """Takes the configured source of steps, gives step records and the folder with their screenshots."""
+    input:
+        facts=f"{RUN}/pipeline/model_facts.json",
+        file=[CONFIG["trace"]["path"]] if CONFIG["trace"]["source"] == "file" else [],
+    output:
+        steps=f"{RUN}/trace/steps.parquet",
+        images=directory(f"{RUN}/trace/images"),
+    log:
+        f"{RUN}/logs/trace/trace.log",
+    conda:
+        "../../envs/trace.yaml"
+    params:
+        trace=CONFIG["trace"],
+        code=code("trace/"),
+    script:
+        "../scripts/trace.py"
+
+
+checkpoint plan:
+    """Takes the steps and the model's facts, gives buckets, refused steps and the estimated time and memory."""
+    input:
+        steps=f"{RUN}/trace/steps.parquet",
+        facts=f"{RUN}/pipeline/model_facts.json",
+    output:
+        plan=f"{RUN}/trace/plan.parquet",
+        rejected=f"{RUN}/trace/rejected.parquet",
+        summary=f"{RUN}/trace/plan.json",
+    log:
+        f"{RUN}/logs/plan/plan.log",
+    conda:
+        "../../envs/trace.yaml"
+    params:
+        plan=CONFIG["plan"],
+        on_hole=CONFIG["trace"]["on_hole"],
+        measure=CONFIG["measure"],
+        run=CONFIG["engine"]["run"],
+        code=code("plan.py", "trace/", "model/estimate.py"),
+    script:
+        "../scripts/plan.py"

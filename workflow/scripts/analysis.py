@@ -1,0 +1,19 @@
+"""Tables, replay, verdict and plots."""
+
+from pathlib import Path
+
+from fakeprefix.analysis.agreement import analyse, write_analysis
+from fakeprefix.analysis.plots import draw_all
+from fakeprefix.jobs import job
+from fakeprefix.storage import read_json
+
+with job(snakemake.log[0]):
+    found = analyse(
+        Path(snakemake.input.measurements),
+        Path(snakemake.input.plan),
+        [Path(file) for file in snakemake.input.rates],
+        read_json(snakemake.input.summary),
+        snakemake.params.analysis,
+    )
+    write_analysis(found, Path(snakemake.output.verdict).parent)
+    draw_all(found.steps, Path(snakemake.output.agreement).parent)

@@ -1,0 +1,21 @@
+"""Contract tests on the checked build and the tiny model."""
+
+from pathlib import Path
+
+from fakeprefix.engine.check import run_contract
+from fakeprefix.jobs import job
+from fakeprefix.model.gguf_file import facts_of_preset
+
+with job(snakemake.log[0]):
+    build = Path(snakemake.input.build)
+    run_contract(
+        build.parent / "build-checked" / "bin",
+        build,
+        Path(snakemake.input.model),
+        Path(snakemake.input.mmproj),
+        facts_of_preset("tiny-hybrid").image,
+        snakemake.params.threads,
+        snakemake.params.operations,
+        Path(snakemake.output.contract),
+        Path(snakemake.log[0]).with_name("server.log"),
+    )
