@@ -1,5 +1,6 @@
 # make reproduce   everything, from nothing to a report
 # make plan        what would be measured, for how long, in how much memory
+# make test-memory many more generated operations on the engine's memory
 # make test        formatting, lint, unit tests, engine tests, a whole small run
 # make lock        resolve requirements.lock anew
 
@@ -15,7 +16,7 @@ SNAKEMAKE += --configfile $(CONFIGFILES)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: reproduce plan test test-resources format lock clean preflight
+.PHONY: reproduce plan test test-memory test-resources format lock clean preflight
 
 reproduce: $(VENV)/.complete
 	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
@@ -33,6 +34,9 @@ test: $(VENV)/.complete
 	$(BIN)/python -m pytest -m "not engine and not workflow"
 	$(MAKE) test-resources
 	$(BIN)/python -m pytest -m "engine or workflow"
+
+test-memory: test-resources
+	MEMORY_EXAMPLES=1000 $(BIN)/python -m pytest tests/engine/test_memory.py
 
 test-resources: $(VENV)/.complete
 	@$(SNAKEMAKE) test_resources

@@ -13,16 +13,18 @@ sys.path.insert(0, str(WORKFLOW))
 
 from fakeprefix.config import resolve  # noqa: E402
 from fakeprefix.engine.source import engine_key, load_series  # noqa: E402
-from fakeprefix.host import cpu_model, read_file  # noqa: E402
+from fakeprefix.host import this_cpu  # noqa: E402
 
 
 def engine_folder() -> Path:
     """Folder of the engine that the default configuration builds."""
     config = resolve(yaml.safe_load((ROOT / "config" / "config.yaml").read_text()))
     series = load_series(ROOT / "patches", config["engine"]["series"])
-    cpu = str(cpu_model(read_file("/proc/cpuinfo")))
     return (
-        ROOT / "resources" / "engine" / engine_key(config["engine"]["source"], series, config["engine"]["build"], cpu)
+        ROOT
+        / "resources"
+        / "engine"
+        / engine_key(config["engine"]["source"], series, config["engine"]["build"], this_cpu())
     )
 
 

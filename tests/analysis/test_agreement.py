@@ -1,9 +1,10 @@
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from fakeprefix.analysis.agreement import analyse, probe_drift, verdict, write_analysis
+from fakeprefix.analysis.agreement import agreement, analyse, probe_drift, verdict, write_analysis
 from fakeprefix.analysis.plots import draw_all
 from fakeprefix.measure.records import Record, join_records
 from fakeprefix.plan import plan_steps, write_plan
@@ -132,9 +133,28 @@ def test_without_probes_there_is_no_drift_figure():
 
 
 def test_the_order_of_reasons():
-    assert verdict(False, True, True) == "not registered"
-    assert verdict(True, True, True).startswith("no verdict")
-    assert verdict(True, True, False) == "trusted"
+    assert verdict(False, ["agrees"], True) == "not registered"
+    assert verdict(True, ["agrees"], True).startswith("no verdict")
+    assert verdict(True, ["agrees", "agrees"], False) == "trusted"
+    assert verdict(True, ["agrees", "undecided"], False).startswith("undecided")
+    assert verdict(True, ["undecided", "disagrees"], False).startswith("disagrees")
+    assert verdict(True, [], False).startswith("disagrees")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "expected"),
+    [
+        (1.05, 1.0, 1.2, "agrees"),
+        (0.95, 0.5, 2.0, "agrees"),
+        (1.2, 1.05, 1.3, "undecided"),
+        (0.8, 0.7, 0.95, "undecided"),
+        (1.2, 1.15, 1.3, "disagrees"),
+        (None, None, None, "missing"),
+    ],
+)
+def test_a_bucket_disagrees_only_with_all_of_its_interval(ratio, low, high, expected):
+    names = ("measured_over_estimate", "measured_over_estimate_low", "measured_over_estimate_high")
+    assert agreement(SimpleNamespace(**dict(zip(names, (ratio, low, high), strict=True))), 0.1) == expected
 
 
 def test_a_run_with_one_arm_only_still_has_its_tables(run):

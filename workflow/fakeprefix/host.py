@@ -115,6 +115,11 @@ def cpu_model(cpuinfo: str | dict[str, str]) -> str | dict[str, str]:
     return absent("/proc/cpuinfo has no model name")
 
 
+def this_cpu() -> str:
+    """The model of this machine's CPU, or why it is unknown."""
+    return str(cpu_model(read_file("/proc/cpuinfo")))
+
+
 def cgroup_quota(cpu_max: str | dict[str, str]) -> float | str | dict[str, str]:
     """CPUs that ``cpu.max`` (cgroup v2: quota and period in microseconds) allows, or ``unlimited``."""
     if isinstance(cpu_max, dict):

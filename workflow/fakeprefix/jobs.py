@@ -54,6 +54,16 @@ def job(log_path: str | Path) -> Iterator[None]:
         sys.exit(1)
 
 
+def make_importable(folder: Path) -> None:
+    """Let the scripts of all jobs import what is in `folder`."""
+    os.environ["PYTHONPATH"] = str(folder)
+
+
+def announce_run(key: str, name: str) -> None:
+    """Called once by the main process, so that its jobs write to the same run folder."""
+    os.environ[key] = name
+
+
 def announce_main_process() -> None:
     """Called once by the main process, so that its jobs can watch it."""
     process = psutil.Process()

@@ -1,10 +1,8 @@
-import os
 import sys
 from pathlib import Path
 
 WORKFLOW = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(WORKFLOW))
-os.environ["PYTHONPATH"] = str(WORKFLOW)
 
 from snakemake.exceptions import WorkflowError
 
@@ -12,7 +10,7 @@ from fakeprefix import jobs, runs
 from fakeprefix.config import resolve
 from fakeprefix.engine.source import engine_key, load_series
 from fakeprefix.errors import FakePrefixError
-from fakeprefix.host import cpu_model, read_file
+from fakeprefix.host import this_cpu
 from fakeprefix.plan import measured_buckets
 from fakeprefix.snakemake_settings import content_decides, one_timing_job, rename_targets
 
@@ -22,9 +20,7 @@ RESULTS = Path("results")
 try:
     CONFIG = resolve(config)
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
-    ENGINE_KEY = engine_key(
-        CONFIG["engine"]["source"], SERIES, CONFIG["engine"]["build"], str(cpu_model(read_file("/proc/cpuinfo")))
-    )
+    ENGINE_KEY = engine_key(CONFIG["engine"]["source"], SERIES, CONFIG["engine"]["build"], this_cpu())
     IDENTITY = runs.identity_of(CONFIG, SERIES.sha256, runs.code_sha256(PACKAGE))
     RUN_NAME = runs.choose(
         RESULTS,
@@ -40,6 +36,7 @@ RUN = f"results/{RUN_NAME}"
 ENGINE = f"resources/engine/{ENGINE_KEY}"
 SERVER = f"{ENGINE}/build-fast/bin/llama-server"
 
+jobs.make_importable(WORKFLOW)
 one_timing_job(workflow)
 content_decides(workflow)
 rename_targets(workflow, ["baseline", "fake_prefix", "depth_rate"])
@@ -110,7 +107,7 @@ onstart:
     try:
         forced = workflow.dag_settings.forceall or bool(workflow.dag_settings.forcerun)
         runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced)
-        os.environ[runs.ENVIRONMENT_KEY] = RUN_NAME
+        jobs.announce_run(runs.ENVIRONMENT_KEY, RUN_NAME)
         jobs.announce_main_process()
     except FakePrefixError as error:
         raise WorkflowError(str(error))

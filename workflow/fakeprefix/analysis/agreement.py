@@ -14,6 +14,7 @@ from fakeprefix.analysis.statistics import Bootstrap, Estimate
 from fakeprefix.storage import replacing, write_json, write_table
 
 FAKE, BASELINE, PROBE = "fake_prefix", "baseline", "probe"
+AGREES, UNDECIDED, DISAGREES, MISSING = "agrees", "undecided", "disagrees", "missing"
 
 AGREEMENT_SCHEMA = pa.schema(
     [
@@ -375,16 +376,17 @@ def _summary(
     errors = counted[counted.status != "ok"]
     margin = config["agreement_margin"]
     registered = len(errors) == 0
-    ratios = buckets.get("measured_over_estimate", pd.Series(dtype=float)).dropna()
-    agrees = bool(len(ratios)) and bool(((ratios - 1).abs() <= margin).all()) and len(ratios) == len(buckets)
+    agreements = [agreement(row, margin) for row in _records(buckets)]
     drifted = drift["between_jobs"] is not None and drift["between_jobs"] > config["max_drift"]
     complete = tasks[tasks.complete] if len(tasks) else tasks
     return {
-        "verdict": verdict(registered, agrees, drifted),
+        "verdict": verdict(registered, agreements, drifted),
         "registered": registered,
-        "agrees": agrees,
+        "agrees": all(found == AGREES for found in agreements),
+        "agreement_by_bucket": dict(zip([str(bucket) for bucket in buckets.bucket], agreements, strict=True)),
         "drifted": drifted,
         "margin": margin,
+        "confidence": config["confidence"],
         "max_drift": config["max_drift"],
         "rows": len(counted),
         "error_rows": len(errors),
@@ -405,13 +407,30 @@ def _summary(
     }
 
 
-def verdict(registered: bool, agrees: bool, drifted: bool) -> str:
+def agreement(row: Any, margin: float) -> str:
+    """How one bucket's measurement stands to its estimate.
+
+    Within the margin it agrees; outside with all of its interval it disagrees; in between the
+    repetitions do not suffice to tell.
+    """
+    ratio = getattr(row, "measured_over_estimate", None)
+    if ratio is None or pd.isna(ratio):
+        return MISSING
+    if abs(ratio - 1) <= margin:
+        return AGREES
+    low, high = row.measured_over_estimate_low, row.measured_over_estimate_high
+    return UNDECIDED if low <= 1 + margin and high >= 1 - margin else DISAGREES
+
+
+def verdict(registered: bool, agreements: list[str], drifted: bool) -> str:
     """``trusted``, or the first reason why the figures cannot be."""
     if not registered:
         return "not registered"
     if drifted:
         return "no verdict: the machine drifted"
-    return "trusted" if agrees else "disagrees with the estimate"
+    if DISAGREES in agreements or MISSING in agreements or not agreements:
+        return "disagrees with the estimate"
+    return "trusted" if UNDECIDED not in agreements else "undecided: too few repetitions for this machine's noise"
 
 
 def _plain(frame: pd.DataFrame) -> list[dict[str, Any]]:

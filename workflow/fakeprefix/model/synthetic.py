@@ -13,7 +13,7 @@ from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import describe_files
-from fakeprefix.model.shapes import MICRO_SHAPES, PRESETS, Preset, TensorSpec
+from fakeprefix.model.shapes import MICRO_SHAPES, PRESETS, Preset, TensorSpec, TextShape
 from fakeprefix.storage import replacing, write_json
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,7 @@ def write_model(preset_name: str, seed: int, vocabulary: Path, model: Path, mmpr
     """
     preset = preset_named(preset_name)
     tokenizer = with_vision_marks(read_tokenizer(vocabulary))
-    n_vocab = len(tokenizer["tokenizer.ggml.tokens"][0])
-
-    text_type = GGMLQuantizationType[preset.weight_type]
-    metadata = {f"{preset.text.architecture}.{key}": value for key, value in preset.text.metadata().items()}
-    _write(
-        model, preset.text.architecture, preset_name, seed, metadata, tokenizer, preset.text.tensors(n_vocab), text_type
-    )
-
+    write_text_model(preset.text, preset_name, seed, tokenizer, model, GGMLQuantizationType[preset.weight_type])
     vision_type = GGMLQuantizationType[preset.vision_weight_type]
     tensors = preset.vision.tensors(preset.text.n_embd)
     _write(
@@ -73,6 +66,15 @@ def write_model(preset_name: str, seed: int, vocabulary: Path, model: Path, mmpr
         tensors,
         vision_type,
     )
+
+
+def write_text_model(
+    shape: TextShape, name: str, seed: int, tokenizer: Tokenizer, path: Path, weight_type: GGMLQuantizationType
+) -> None:
+    """Write a text model of any shape with a given tokenizer."""
+    metadata = {f"{shape.architecture}.{key}": value for key, value in shape.metadata().items()}
+    tensors = shape.tensors(len(tokenizer["tokenizer.ggml.tokens"][0]))
+    _write(path, shape.architecture, name, seed, metadata, tokenizer, tensors, weight_type)
 
 
 def write_micro_model(kind: str, path: Path) -> None:
