@@ -14,7 +14,7 @@ from fakeprefix.errors import EngineError, RequestRefused
 from fakeprefix.model.shapes import MICRO_SHAPES
 from fakeprefix.model.synthetic import write_micro_model
 from fakeprefix.model.vision import ImageGeometry
-from fakeprefix.server.client import Client, Timings
+from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR, Client, Timings
 from fakeprefix.server.process import running_server
 from fakeprefix.server.prompts import Image, PromptBuilder, Segment
 from fakeprefix.server.settings import EngineSettings
@@ -74,12 +74,16 @@ class Contract:
         self.outcomes: list[Outcome] = []
         self.n_requests = 0
 
-    def ask(self, prefix: int, new: int, seed: str = "a", *, image: bool = False, **options: Any) -> Answer:
-        """One request of `prefix` + `new` tokens of text, with an image in between if asked for."""
+    def ask(
+        self, prefix: int, new: int, seed: str = "a", *, image: bool = False, more: int = 0, **options: Any
+    ) -> Answer:
+        """One request of `prefix` + `new` (+ `more`) tokens of text, with an image behind the prefix if asked for."""
         segments = [Segment(prefix, f"{seed}/prefix")] if prefix else []
         segments.append(Segment(new, f"{seed}/new", self.image if image else None))
+        segments += [Segment(more, f"{seed}/more")] if more else []
         self.n_requests += 1
-        answer = self.client.complete(self.builder.prompt(segments), n_probs=8, **options)
+        prompt = self.builder.prompt(segments)
+        answer = self.client.complete(prompt, n_probs=8, grammar=PLAIN_TEXT_GRAMMAR, **options)
         top = answer["completion_probabilities"][0]["top_logprobs"]
         return Answer(Timings.from_answer(answer), tuple((entry["id"], entry["logprob"]) for entry in top))
 
@@ -188,11 +192,16 @@ def check_requests(contract: Contract) -> None:
     )
 
     def not_reusable() -> str | None:
-        contract.ask(300, 100, "baseline", n_fake_cached=300, fake_fill="random")
-        again = contract.ask(300, 100, "baseline", cache_prompt=True)
-        if again.timings.cache_n != 0 or again.timings.prompt_n != 400:
-            return f"{again.timings.cache_n} tokens of a fabricated prefix were taken for cached"
-        return same_logits(baseline, again, "fresh and after a fake prefix")
+        # an extension as well: of the same prompt a recurrent state cannot be rewound, so it never hits
+        for more in (0, 50):
+            fresh = contract.ask(300, 100, "baseline", more=more)
+            contract.ask(300, 100, "baseline", n_fake_cached=300, fake_fill="random", cache_prompt=True)
+            again = contract.ask(300, 100, "baseline", more=more, cache_prompt=True)
+            if again.timings.cache_n != 0 or again.timings.prompt_n != 400 + more:
+                return f"{again.timings.cache_n} tokens of a fabricated prefix were taken for cached"
+            if problem := same_logits(fresh, again, "fresh and after a fake prefix"):
+                return problem
+        return None
 
     contract.check("a fabricated prefix is never reused", not_reusable)
 

@@ -192,7 +192,6 @@ class _Session:
                 prompt,
                 timeout_s=self.job.timeout_s,
                 n_predict=self.job.decode_tokens,
-                ignore_eos=True,
                 **request.options,
             )
             timings = Timings.from_answer(answer)

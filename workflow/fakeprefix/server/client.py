@@ -11,6 +11,10 @@ from fakeprefix.errors import RequestRefused, ServerError
 
 CONNECT_TIMEOUT_S = 10.0
 
+# for checks that look at probabilities: random weights give text that is no UTF-8, whose probabilities
+# the engine withholds (or answers with HTTP 500). The reported logits are those before the grammar
+PLAIN_TEXT_GRAMMAR = "root ::= [a-z ]+"
+
 
 @dataclass(frozen=True)
 class Timings:
@@ -112,6 +116,8 @@ class Client:
     def complete(self, prompt: "Prompt", *, timeout_s: float = 3600.0, **options: Any) -> dict[str, Any]:
         """One completion in slot 0, greedy, without reuse of anything earlier unless `options` say so."""
         body = {"prompt": prompt.payload(), "id_slot": 0, "cache_prompt": False, "temperature": 0.0, "n_predict": 1}
+        # an answer that ends at once has no probabilities, and decodes fewer tokens than were asked for
+        body["ignore_eos"] = True
         return self.post("/completion", body | options, timeout_s)
 
     def _send(self, method: str, endpoint: str, body: Any, timeout_s: float) -> dict[str, Any]:

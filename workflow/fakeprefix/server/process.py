@@ -102,6 +102,11 @@ def running_server(
             server = Server(client, process.pid, log_path, arguments, time.monotonic() - started)
             try:
                 yield server
+            except BaseException:
+                # a server that is dying needs a moment until its status can be read
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=1.0)
+                raise
             finally:
                 server.exit_status = process.poll()
             return
