@@ -26,7 +26,14 @@ PREVIEW = "new-run"
 INDEX = ".identities"
 
 # what does not change a number: it reports, draws or watches
-NOT_RESULT_CODE = ("progress.py", "jobs.py", "host.py", "analysis/plots.py", "analysis/report.py")
+NOT_RESULT_CODE = (
+    "progress.py",
+    "jobs.py",
+    "host.py",
+    "snakemake_settings.py",
+    "analysis/plots.py",
+    "analysis/report.py",
+)
 
 
 def code_sha256(package: Path, parts: Iterable[str] = ("",)) -> str:
@@ -56,7 +63,8 @@ def choose(results: Path, identity: str, requested: str, run_name: str, *, may_s
         identity: from `identity_of`.
         requested: ``config["run"]``.
         run_name: last part of a new name.
-        may_start: this is the main process of a real run; otherwise `PREVIEW` stands for a new one.
+        may_start: this is the main process; a new name is stored by `begin` only, which a dry run never
+            reaches. Otherwise `PREVIEW` stands for a run that does not exist yet.
 
     Raises:
         RunError: the requested run does not exist.

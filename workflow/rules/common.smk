@@ -27,7 +27,7 @@ try:
         IDENTITY,
         CONFIG["run"],
         CONFIG["run_name"],
-        may_start=workflow.is_main_process and not workflow.dryrun,
+        may_start=workflow.is_main_process,
     )
 except FakePrefixError as error:
     raise WorkflowError(str(error))
