@@ -14,6 +14,27 @@ sys.path.insert(0, str(WORKFLOW))
 from fakeprefix.config import resolve  # noqa: E402
 from fakeprefix.engine.source import engine_key, load_series  # noqa: E402
 from fakeprefix.host import this_cpu  # noqa: E402
+from fakeprefix.server.client import Timings  # noqa: E402
+
+
+def good_timings(prefix: int, new: int, n_kv: int) -> Timings:
+    """What the server says about a request over a fabricated prefix that registered."""
+    return Timings(
+        cache_n=prefix,
+        prompt_n=new,
+        prompt_ms=5.0,
+        predicted_n=1,
+        predicted_ms=0.1,
+        prefix_source="fake",
+        install_ms=1.0,
+        install_meta_ms=0.5,
+        install_data_ms=0.5,
+        install_bytes=10,
+        image_encode_ms=0.0,
+        n_kv=n_kv,
+        seq_pos_max_attn=prefix - 1,
+        seq_pos_max_recr=prefix - 1,
+    )
 
 
 def engine_folder() -> Path:

@@ -3,31 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from conftest import engine_folder, required
+from conftest import engine_folder, good_timings, required
 from fakeprefix.engine.check import BAD_VALUES, FILLS, SANITIZER_REPORT, Answer, wrong_counts
 from fakeprefix.engine.source import load_series
-from fakeprefix.server.client import Timings
 from fakeprefix.storage import read_json
 
-GOOD = Answer(
-    Timings(
-        cache_n=600,
-        prompt_n=40,
-        prompt_ms=5.0,
-        predicted_n=1,
-        predicted_ms=0.1,
-        prefix_source="fake",
-        install_ms=1.0,
-        install_meta_ms=0.5,
-        install_data_ms=0.5,
-        install_bytes=10,
-        image_encode_ms=0.0,
-        n_kv=768,
-        seq_pos_max_attn=599,
-        seq_pos_max_recr=599,
-    ),
-    ((1, -0.5),),
-)
+GOOD = Answer(good_timings(600, 40, n_kv=768), ((1, -0.5),))
 
 
 @pytest.mark.engine

@@ -3,6 +3,7 @@ from dataclasses import asdict, replace
 
 import pyarrow.parquet as pq
 import pytest
+from conftest import good_timings
 from fakeprefix.errors import MeasureError
 from fakeprefix.measure.protocol import Clocks
 from fakeprefix.measure.records import (
@@ -14,24 +15,8 @@ from fakeprefix.measure.records import (
     mismatch,
     read_records,
 )
-from fakeprefix.server.client import Timings
 
-GOOD = Timings(
-    cache_n=100,
-    prompt_n=20,
-    prompt_ms=5.0,
-    predicted_n=1,
-    predicted_ms=0.1,
-    prefix_source="fake",
-    install_ms=1.0,
-    install_meta_ms=0.5,
-    install_data_ms=0.5,
-    install_bytes=10,
-    image_encode_ms=0.0,
-    n_kv=256,
-    seq_pos_max_attn=99,
-    seq_pos_max_recr=99,
-)
+GOOD = good_timings(100, 20, n_kv=256)
 RECORD = Record(
     run="r",
     host="h",
