@@ -44,7 +44,7 @@ def smoke_test(
             drawn = Image(mark(screenshot(image.width, image.height, "smoke"), "smoke"), image.tokens)
             new += image.tokens
         prompt = builder.prompt([Segment(PREFIX, "smoke/prefix"), Segment(NEW, "smoke/new", drawn)])
-        answer = server.client.complete(prompt, n_fake_cached=PREFIX, fake_fill=fill)
+        answer = server.client.complete(prompt, n_fake_cached=PREFIX, fake_fill=fill, **builder.one_word_answer)
         timings = Timings.from_answer(answer)
         if (timings.cache_n, timings.prompt_n) != (PREFIX, new):
             size = (

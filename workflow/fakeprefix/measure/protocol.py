@@ -150,9 +150,10 @@ class _Session:
             width, height = images[0].width, images[0].height
             picture = screenshot(width, height, "warm-up")
             segments.append(Segment(16, "warm-up/text", Image(mark(picture, "warm-up"), images[0].tokens)))
-        self.client.complete(self.builder.prompt(segments), timeout_s=self.job.timeout_s)
+        options = {"timeout_s": self.job.timeout_s, **self.builder.one_word_answer}
+        self.client.complete(self.builder.prompt(segments), **options)
         request = probe_request(self.job.probe_prefix, self.job.probe_new, -1, self.job.fill)
-        self.client.complete(self.builder.prompt(request.segments), timeout_s=self.job.timeout_s, **request.options)
+        self.client.complete(self.builder.prompt(request.segments), **options, **request.options)
 
     def _probe_step(self) -> Step:
         return Step("(probe)", 0, self.job.probe_prefix, self.job.probe_new)
@@ -192,6 +193,7 @@ class _Session:
                 prompt,
                 timeout_s=self.job.timeout_s,
                 n_predict=self.job.decode_tokens,
+                **self.builder.one_word_answer,
                 **request.options,
             )
             timings = Timings.from_answer(answer)

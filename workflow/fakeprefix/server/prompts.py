@@ -108,6 +108,15 @@ class PromptBuilder:
             )
         return anchor, rest
 
+    @property
+    def one_word_answer(self) -> dict[str, list[list[float]]]:
+        """Options by which every decoded token is one certain word, at next to no cost.
+
+        Over a fabricated prefix, and with random weights always, a model may say what is no UTF-8, and
+        the engine answers some of that with HTTP 500 instead of timings.
+        """
+        return {"logit_bias": [[next(iter(self._rest.values())), 1000.0]]}
+
     def prompt(self, segments: Sequence[Segment]) -> Prompt:
         """The segments in order, as token ids, or as text with media markers if there is an image.
 
