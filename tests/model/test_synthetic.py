@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import facts_of_files, facts_of_preset
-from fakeprefix.model.shapes import PRESETS, TensorSpec
+from fakeprefix.model.shapes import PRESETS, TensorSpec, preset_named
 from fakeprefix.model.synthetic import (
-    preset_named,
     read_tokenizer,
     tensor_data,
     tensor_type,

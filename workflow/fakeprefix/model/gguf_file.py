@@ -9,7 +9,7 @@ from gguf import GGUFReader
 from gguf.constants import MODEL_ARCH_NAMES
 
 from fakeprefix.errors import ModelError
-from fakeprefix.model.shapes import PRESETS, Preset
+from fakeprefix.model.shapes import preset_named
 from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.storage import sha256_file
 
@@ -65,9 +65,7 @@ def facts_of_preset(name: str, n_vocab: int = 151_936) -> ModelFacts:
         name: key of `PRESETS`.
         n_vocab: size of the vocabulary that the engine's tree ships.
     """
-    if name not in PRESETS:
-        raise ModelError(f"model.preset: {name!r} is not one of {', '.join(PRESETS)}")
-    preset: Preset = PRESETS[name]
+    preset = preset_named(name)
     text, vision = preset.text, preset.vision
     bytes_per_weight = {"Q8_0": 34 / 32, "F16": 2.0}
     tensors = list(text.tensors(n_vocab))

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fakeprefix.errors import ModelError
+
 TensorKind = Literal["matrix", "norm", "router", "decay", "time_step", "convolution", "zero"]
 
 
@@ -347,6 +349,19 @@ PRESETS: dict[str, Preset] = {
         note="2 attention and 6 recurrent layers, runs anywhere",
     ),
 }
+
+
+def preset_named(name: str) -> Preset:
+    """The preset, or a clear refusal.
+
+    Raises:
+        ModelError: there is no such preset.
+    """
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise ModelError(f"model.preset: {name!r} is not one of {', '.join(PRESETS)}") from None
+
 
 # one for each memory type, as small as the engine allows: only positions are of interest
 MICRO_SHAPES: dict[str, TextShape] = {

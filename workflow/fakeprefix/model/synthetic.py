@@ -13,7 +13,7 @@ from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import describe_files
-from fakeprefix.model.shapes import MICRO_SHAPES, PRESETS, Preset, TensorSpec, TextShape
+from fakeprefix.model.shapes import MICRO_SHAPES, TensorSpec, TextShape, preset_named
 from fakeprefix.storage import replacing, write_json
 
 log = logging.getLogger(__name__)
@@ -25,18 +25,6 @@ Tokenizer = dict[str, tuple[Any, GGUFValueType, GGUFValueType | None]]
 VISION_MARKS = {151652: "<|vision_start|>", 151653: "<|vision_end|>", 151655: "<|image_pad|>"}
 CONTROL_TOKEN = 3
 MICRO_VOCABULARY = 64
-
-
-def preset_named(name: str) -> Preset:
-    """The preset, or a clear refusal.
-
-    Raises:
-        ModelError: there is no such preset.
-    """
-    try:
-        return PRESETS[name]
-    except KeyError:
-        raise ModelError(f"model.preset: {name!r} is not one of {', '.join(PRESETS)}") from None
 
 
 def write_model(preset_name: str, seed: int, vocabulary: Path, model: Path, mmproj: Path) -> None:
