@@ -14,6 +14,7 @@ sys.path.insert(0, str(WORKFLOW))
 from fakeprefix.config import resolve  # noqa: E402
 from fakeprefix.engine.source import engine_key, load_series  # noqa: E402
 from fakeprefix.host import this_cpu  # noqa: E402
+from fakeprefix.runs import contract_file, models_folder  # noqa: E402
 from fakeprefix.server.client import Timings  # noqa: E402
 
 
@@ -49,6 +50,11 @@ def engine_folder() -> Path:
     )
 
 
+def contract_verdict() -> Path:
+    """The file with the verdict of the contract tests."""
+    return required(contract_file(engine_folder(), WORKFLOW / "fakeprefix"))
+
+
 def required(path: Path) -> Path:
     if not path.exists():
         pytest.fail(f"{path} is missing; `make test-resources` builds it")
@@ -72,12 +78,12 @@ def checked_server() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
-    return required(ROOT / "resources" / "model" / "tiny-hybrid-1" / "model.gguf")
+    return required(models_folder(ROOT, WORKFLOW / "fakeprefix") / "tiny-hybrid-1" / "model.gguf")
 
 
 @pytest.fixture(scope="session")
 def tiny_mmproj() -> Path:
-    return required(ROOT / "resources" / "model" / "tiny-hybrid-1" / "mmproj.gguf")
+    return required(models_folder(ROOT, WORKFLOW / "fakeprefix") / "tiny-hybrid-1" / "mmproj.gguf")
 
 
 @pytest.fixture

@@ -20,6 +20,11 @@ def test_the_shipped_configuration_is_valid_and_spells_out_nothing_but_defaults(
     assert resolve(shipped) == resolve({})
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_overlay_is_valid(path):
+    assert resolve(yaml.safe_load(path.read_text()))
+
+
 def test_every_leaf_has_a_description_and_a_default_and_every_level_is_closed():
     schema = load_schema()
     for path, leaf in leaves(schema):
@@ -55,6 +60,11 @@ def test_every_key_is_in_the_manual_and_the_manual_has_no_other():
         ({"engine": {"source": {"kind": "path"}}}, "engine.source.path is empty"),
         ({"engine": {"run": {"n_batch": 64, "n_ubatch": 128}}}, "n_ubatch = 128 is more than n_batch = 64"),
         ({"measure": {"arms": ["baseline", "baseline"]}}, "measure.arms"),
+        (
+            {"measure": {"fidelity": {"max_rounds": 10, "min_rounds": 20}}},
+            "max_rounds = 10 is less than min_rounds = 20",
+        ),
+        ({"measure": {"fidelity": {"fills": ["zero"]}}}, "measure.fidelity.fills lacks 'tile'"),
         ({"run": "../elsewhere"}, "run = '../elsewhere'"),
     ],
 )

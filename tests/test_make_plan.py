@@ -11,6 +11,7 @@ MEASURE = {
     "arms": ["baseline", "fake_prefix"],
     "repetitions": {"baseline": 1, "fake_prefix": 2, "depth_rate": 1},
     "decode_tokens": 1,
+    "fidelity": {"prefix_tokens": [], "new_tokens": 256, "fills": ["tile"], "cached_up_to": 1024, "min_rounds": 10},
 }
 RUN = {"threads": 2, "n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f16"}
 
@@ -60,3 +61,32 @@ def test_images_without_a_projector_are_refused(tmp_path):
     facts = ModelFacts.from_dict(facts_of_preset("tiny-hybrid").as_dict() | {"image": None})
     with pytest.raises(MeasureError, match=r"model\.mmproj"):
         make(tmp_path, desktop_steps(1, facts_of_preset("tiny-hybrid").image), facts)
+
+
+def test_turns_and_kept_states_are_part_of_time_memory_and_context(tmp_path):
+    turns = {**MEASURE["fidelity"], "prefix_tokens": [1024, 32768]}
+    without = make(tmp_path, grid_steps([1000], [100]))["estimate"]
+    summary = make(tmp_path, grid_steps([1000], [100]), measure=MEASURE | {"fidelity": turns})
+    estimate = summary["estimate"]
+    assert summary["n_ctx"] >= 32768 + 256
+    assert without["memory_bytes"]["state"] == 0
+    # K and V of 2 layers with 2 heads of 64 in 16 bits, and the recurrent state
+    facts = facts_of_preset("tiny-hybrid")
+    assert estimate["memory_bytes"]["state"] == 32768 * 2 * 2 * 2 * 64 * 2 + facts.recurrent_bytes
+    assert estimate["seconds"]["fidelity"] > 0
+    assert "fidelity" not in without["seconds"]
+
+
+def test_a_kept_state_that_would_swap_is_refused_before_anything_runs(tmp_path):
+    from fakeprefix.model.gguf_file import ModelFacts
+
+    facts = ModelFacts.from_dict(facts_of_preset("tiny-hybrid").as_dict() | {"kv_elements_per_cell": 10**7})
+    turns = {**MEASURE["fidelity"], "prefix_tokens": [32768]}
+    with pytest.raises(ModelError, match=r"state \d"):
+        make(tmp_path, grid_steps([1000], [100]), facts, MEASURE | {"fidelity": turns})
+
+
+def test_turns_beyond_the_models_context_are_refused(tmp_path):
+    turns = {**MEASURE["fidelity"], "prefix_tokens": [10**7]}
+    with pytest.raises(MeasureError, match="do not fit the model's context"):
+        make(tmp_path, grid_steps([1000], [100]), measure=MEASURE | {"fidelity": turns})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, engine_folder, required
+from conftest import ROOT, contract_verdict
 from fakeprefix.runs import verify
 from fakeprefix.storage import read_json
 
@@ -20,11 +20,13 @@ CUT_DOWN = {
     "trace": {"source": "grid", "grid": {"prefix_tokens": [300, 400, 700], "new_tokens": [48, 96]}},
     "plan": {"bucket_width": 512, "max_steps_per_bucket": 2},
     "measure": {
-        "repetitions": {"baseline": 2, "fake_prefix": 3, "depth_rate": 2},
+        "arms": ["baseline", "fake_prefix", "state_restore", "cached_prefix"],
+        "repetitions": {"baseline": 2, "fake_prefix": 3, "state_restore": 2, "cached_prefix": 2, "depth_rate": 2},
+        "fidelity": {"prefix_tokens": [300, 512], "new_tokens": 32, "cached_up_to": 300, "max_rounds": 10},
         "probe": {"prefix_tokens": 256, "new_tokens": 32},
     },
     # a small machine under test load drifts; that is not what is tested here
-    "analysis": {"max_drift": 50.0, "agreement_margin": 50.0, "bootstrap": 200},
+    "analysis": {"max_drift": 50.0, "agreement_margin": 50.0, "equivalence_margin": 0.9, "bootstrap": 200},
 }
 
 
@@ -64,7 +66,7 @@ def snakemake(folder, *arguments, config=CUT_DOWN, check=True, **options):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    required(engine_folder() / "contract.json")
+    contract_verdict()
     folder = copy_project(tmp_path_factory.mktemp("project"))
     assert "baseline" in snakemake(folder, "-n", "all_baseline").stdout
     assert sorted(path.name for path in (folder / "results").iterdir()) == [".gitkeep"], "a dry run has written"
@@ -85,6 +87,8 @@ def test_the_run_folder_is_complete_and_sealed(run):
     expected = """host/snapshot.json host/lscpu.txt engine/manifest.json engine/git_diff.patch engine/contract.json
         engine/server_config.json pipeline/config.yaml pipeline/git_commit.txt trace/steps.parquet
         trace/rejected.parquet
+        raw/fidelity/300.jsonl raw/fidelity/512.logits.json raw/state_restore/1.jsonl raw/cached_prefix/2.jsonl
+        analysis/fidelity.parquet analysis/fidelity.svg analysis/running_order.png
         trace/plan.parquet raw/baseline/1.jsonl raw/baseline/2.jsonl raw/fake_prefix/1.jsonl raw/depth_rate/2.json
         measurements.parquet replay.parquet replay.jsonl analysis/agreement.parquet analysis/agreement.csv
         analysis/tasks.parquet analysis/prefill_against_depth.svg report.html summary.json manifest.json"""
@@ -98,15 +102,58 @@ def test_every_repetition_registered_with_exact_counts(run):
     rows = pd.read_parquet(run / "measurements.parquet")
     assert (rows.status == "ok").all(), rows.error.dropna().tolist()
     fake = rows[rows.arm == "fake_prefix"]
+    assert len(fake)
     assert (fake.cache_n == fake.prefix_tokens).all()
     assert (fake.prompt_n == fake.new_tokens).all()
     assert (fake.seq_pos_max_recr == fake.prefix_tokens - 1).all()
     baseline = rows[rows.arm == "baseline"]
     assert (baseline.cache_n == 0).all()
     assert (baseline.prompt_n == baseline.prefix_tokens + baseline.new_tokens).all()
-    assert len(fake) == 4 * 3
-    assert len(baseline) == 4 * 2
-    assert (rows.arm == "probe").sum() == 2 * 2 + 2 * 3
+    of_steps = rows[~rows.job.str.startswith("fidelity/") & ~rows.arm.isin(["probe", "prime"])]
+    assert of_steps.arm.value_counts().to_dict() == {
+        "baseline": 4 * 2,
+        "fake_prefix": 4 * 3,
+        "state_restore": 4 * 2,
+        "cached_prefix": 4 * 2,
+    }
+    assert (rows.arm == "probe").sum() == 2 * (2 + 3 + 2 + 2) + 2 * 10
+
+
+def test_a_restored_or_cached_prefix_is_never_prefilled_again(run):
+    rows = pd.read_parquet(run / "measurements.parquet")
+    real = rows[rows.arm.isin(["state_restore", "cached_prefix"])]
+    assert (real.cache_n == real.prefix_tokens).all()
+    assert (real.prompt_n == real.new_tokens).all()
+    primes = rows[rows.arm == "prime"]
+    assert (primes.cache_n == 0).all()
+    for job, group in rows[rows.arm == "state_restore"].groupby("job"):
+        own = primes[primes.job == job]
+        # for the logits the cache needs a prime of its own, and each of its turns one more
+        turns = (rows[rows.job == job].arm == "cached_prefix").sum()
+        assert len(own) == group.prefix_tokens.nunique() + (turns + 1 if turns else 0), job
+        assert (group.install_bytes > 0).all()
+
+
+def test_all_arms_take_turns_in_balanced_order_with_the_same_content(run):
+    rows = pd.read_parquet(run / "measurements.parquet")
+    turns = rows[(rows.job == "fidelity/300") & ~rows.arm.isin(["probe", "prime"])]
+    names = turns.arm + turns.fill.fillna("") + turns.twin.astype(str)
+    assert names.value_counts().to_dict() == {
+        "cached_prefix0": 10,
+        "fake_prefixrandom0": 10,
+        "fake_prefixtile0": 10,
+        "fake_prefixzero0": 10,
+        "state_restore0": 10,
+        "state_restore1": 10,
+    }
+    firsts = names.groupby(turns.repetition).first()
+    assert firsts.nunique() >= 5
+
+
+def test_real_prefixes_give_the_same_logits_however_they_came_to_be(run):
+    (row,) = [row for row in read_json(run / "summary.json")["fidelity"]["logits"] if row["prefix_tokens"] == 300]
+    assert row["cached_restored"]["difference"] == 0
+    assert row["cached_restored"]["shared"] == row["cached_restored"]["top"] > 10
 
 
 def test_no_two_timing_jobs_overlapped(run):
@@ -119,7 +166,10 @@ def test_no_two_timing_jobs_overlapped(run):
 def test_the_verdict_the_replay_and_the_report_are_about_this_run(run):
     summary = read_json(run / "summary.json")
     assert summary["registered"] is True
-    assert summary["rows"] == 20
+    assert summary["rows"] == 4 * (2 + 3 + 2 + 2) + 10 * (6 + 5)
+    assert summary["fidelity"]["verdict"] in ("equivalent", "different")
+    assert summary["diagnosis"]["finding"] in ("neither", "keys not read")
+    assert summary["diagnosis"]["counters"]["cache_n"] == 12
     lines = [json.loads(line) for line in (run / "replay.jsonl").read_text().splitlines()]
     assert len(lines) == 6
     assert {line["source"] for line in lines} <= {"measured", "fitted", "extrapolated"}
@@ -143,6 +193,18 @@ def test_a_second_call_has_nothing_to_do(project, run):
     assert "Nothing to be done" in done.stderr
     assert (run / "manifest.json").read_bytes() == before
     assert sum(path.is_dir() and not path.is_symlink() for path in (project / "results").iterdir()) == 2
+
+
+def test_changed_code_that_checks_the_engine_reruns_everything_and_not_only_the_check(project):
+    changed = project / "workflow" / "fakeprefix" / "server" / "client.py"
+    before = changed.read_text()
+    changed.write_text(before + "# another version\n")
+    try:
+        planned = snakemake(project, "-n").stdout
+    finally:
+        changed.write_text(before)
+    for rule in ("contract", "engine", "plan", "fidelity", "seal"):
+        assert f"rule {rule}:" in planned or f"checkpoint {rule}:" in planned, rule
 
 
 def test_a_touched_script_reruns_nothing(project):

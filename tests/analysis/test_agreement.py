@@ -4,14 +4,23 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from fakeprefix.analysis.agreement import agreement, analyse, probe_drift, verdict, write_analysis
+from fakeprefix.analysis.agreement import Settings, analyse, write_analysis
+from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.plots import draw_all
+from fakeprefix.analysis.verdict import agreement, verdict
 from fakeprefix.measure.records import Record, join_records
 from fakeprefix.plan import plan_steps, write_plan
 from fakeprefix.storage import write_json
 from fakeprefix.trace.steps import Step
 
-CONFIG = {"confidence": 0.95, "bootstrap": 300, "seed": 1, "agreement_margin": 0.1, "max_drift": 0.2}
+CONFIG = {
+    "confidence": 0.95,
+    "bootstrap": 300,
+    "seed": 1,
+    "agreement_margin": 0.1,
+    "max_drift": 0.2,
+    "equivalence_margin": 0.02,
+}
 PLAN = {"n_steps": 6, "n_rejected": 0, "n_unmeasurable": 0, "n_measured": 4, "n_ctx": 4096}
 
 
@@ -40,6 +49,11 @@ def record(arm, step, bucket, repetition, prompt_ms, **more):
         "prompt_ms": prompt_ms,
         "install_ms": 1.0,
         "image_encode_ms": 0.0,
+        "cache_n": step.prefix_tokens,
+        "prompt_n": step.new_tokens,
+        "n_kv": step.total_tokens,
+        "seq_pos_max_attn": step.prefix_tokens - 1,
+        "seq_pos_max_recr": step.prefix_tokens - 1,
         "status": "ok",
     }
     return Record(**(values | more))
@@ -73,7 +87,8 @@ def analysed(run, rows=None, config=CONFIG):
     folder, good = run
     (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows or good))
     join_records([folder / "rows.jsonl"], folder / "measurements.parquet")
-    return analyse(folder / "measurements.parquet", folder / "plan.parquet", [folder / "rate.json"], PLAN, config)
+    settings = Settings(config, "tile", PLAN, "hybrid")
+    return analyse(folder / "measurements.parquet", folder / "plan.parquet", [folder / "rate.json"], [], settings)
 
 
 def test_without_noise_the_speedup_is_exact_and_the_verdict_is_trusted(run):
@@ -133,12 +148,14 @@ def test_without_probes_there_is_no_drift_figure():
 
 
 def test_the_order_of_reasons():
-    assert verdict(False, ["agrees"], True) == "not registered"
-    assert verdict(True, ["agrees"], True).startswith("no verdict")
-    assert verdict(True, ["agrees", "agrees"], False) == "trusted"
-    assert verdict(True, ["agrees", "undecided"], False).startswith("undecided")
-    assert verdict(True, ["undecided", "disagrees"], False).startswith("disagrees")
-    assert verdict(True, [], False).startswith("disagrees")
+    faithful, biased = {"exceeds": False}, {"exceeds": True}
+    assert verdict(False, "drift", biased, ["agrees"]) == "not registered"
+    assert verdict(True, "drift", biased, ["agrees"]).startswith("no verdict")
+    assert verdict(True, None, biased, ["agrees"]).startswith("not faithful")
+    assert verdict(True, None, faithful, ["agrees", "agrees"]) == "trusted"
+    assert verdict(True, None, faithful, ["agrees", "undecided"]).startswith("undecided")
+    assert verdict(True, None, faithful, ["undecided", "disagrees"]).startswith("disagrees")
+    assert verdict(True, None, faithful, []).startswith("disagrees")
 
 
 @pytest.mark.parametrize(
@@ -167,10 +184,52 @@ def test_a_run_with_one_arm_only_still_has_its_tables(run):
 def test_everything_is_written_and_the_plots_are_drawn(run, tmp_path):
     found = analysed(run)
     write_analysis(found, tmp_path / "out")
-    draw_all(found.steps, tmp_path / "out" / "analysis")
+    draw_all(found, tmp_path / "out" / "analysis")
     names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
     assert {"analysis/agreement.parquet", "analysis/agreement.csv", "analysis/tasks.parquet", "replay.parquet"} <= names
     assert {"replay.jsonl", "summary.json", "analysis/prefill_against_depth.svg"} <= names
     lines = [json.loads(line) for line in (tmp_path / "out" / "replay.jsonl").read_text().splitlines()]
     assert len(lines) == 6
     assert pd.read_parquet(tmp_path / "out" / "replay.parquet").L.tolist() == [line["L"] for line in lines]
+
+
+def test_text_and_screenshots_are_reported_apart_and_encoding_on_neither_side(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet")
+    shown = (planned.status == "measured") & (planned.step == planned.step[planned.status == "measured"].max())
+    planned.loc[shown, "image_tokens"] = 50
+    planned.to_parquet(folder / "plan.parquet")
+    step = int(planned.step[shown].iloc[0])
+    seen = [
+        replace(row, prompt_ms=row.prompt_ms + 40, image_encode_ms=40.0)
+        if row.step == step and row.arm != "probe"
+        else row
+        for row in rows
+    ]
+    found = analysed((folder, rows), seen)
+    kinds = found.kinds.set_index("kind")
+    assert sorted(kinds.index) == ["text only", "with a screenshot"]
+    assert kinds.measured_over_estimate.tolist() == pytest.approx([1, 1])
+    assert kinds.image_encode_ms["with a screenshot"] == 40
+    assert kinds.image_encode_ms["text only"] == 0
+
+
+def test_without_fabricated_rows_a_restored_prefix_is_held_against_the_estimate(run):
+    _, rows = run
+    restored = [
+        replace(row, arm="state_restore", fill=None, install_bytes=77) if row.arm == "fake_prefix" else row
+        for row in rows
+    ]
+    found = analysed(run, restored)
+    assert found.summary["arm"] == "state_restore"
+    assert found.buckets.measured_over_estimate.tolist() == pytest.approx([1, 1])
+    assert set(found.replay.source) == {"measured", "fitted"}
+    assert set(found.steps.restore_bytes) == {77}
+
+
+def test_turns_count_for_fidelity_only(run):
+    _, rows = run
+    turn = replace(rows[0], job="fidelity/300", task_id="(fidelity)", step=0, prompt_ms=1e5)
+    found = analysed(run, [*rows, turn])
+    assert found.buckets.measured_over_estimate.tolist() == pytest.approx([1, 1])
+    assert found.summary["verdict"] == "trusted"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from conftest import engine_folder, good_timings, required
+from conftest import contract_verdict, engine_folder, good_timings, required
 from fakeprefix.engine.check import BAD_VALUES, FILLS, SANITIZER_REPORT, Answer, wrong_counts
 from fakeprefix.engine.source import load_series
 from fakeprefix.storage import read_json
@@ -13,7 +13,7 @@ GOOD = Answer(good_timings(600, 40, n_kv=768), ((1, -0.5),))
 
 @pytest.mark.engine
 def test_all_checks_passed_on_exactly_this_series():
-    contract = read_json(required(engine_folder() / "contract.json"))
+    contract = read_json(contract_verdict())
     assert contract["verdict"] == "passed"
     assert contract["build"]["asserts"] is True
     assert contract["build"]["flavour"] == "checked"

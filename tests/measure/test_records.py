@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import good_timings
 from fakeprefix.errors import MeasureError
-from fakeprefix.measure.protocol import Clocks
 from fakeprefix.measure.records import (
     RECORD_SCHEMA,
     Record,
@@ -15,6 +14,7 @@ from fakeprefix.measure.records import (
     mismatch,
     read_records,
 )
+from fakeprefix.measure.session import Clocks
 
 GOOD = good_timings(100, 20, n_kv=256)
 RECORD = Record(

@@ -108,6 +108,16 @@ def _check_combinations(config: dict[str, Any]) -> None:
         )
     if config["plan"]["bucket_width"] % 256:
         raise ConfigError(f"config: plan.bucket_width = {config['plan']['bucket_width']}: is not a multiple of 256")
+    fidelity = config["measure"]["fidelity"]
+    if fidelity["max_rounds"] < fidelity["min_rounds"]:
+        raise ConfigError(
+            f"config: measure.fidelity.max_rounds = {fidelity['max_rounds']} is less than min_rounds = "
+            f"{fidelity['min_rounds']}"
+        )
+    if fidelity["prefix_tokens"] and config["measure"]["fill"] not in fidelity["fills"]:
+        raise ConfigError(
+            f"config: measure.fidelity.fills lacks {config['measure']['fill']!r}, the fill that is measured"
+        )
     run = config["engine"]["run"]
     if run["n_ubatch"] > run["n_batch"]:
         raise ConfigError(f"config: engine.run.n_ubatch = {run['n_ubatch']} is more than n_batch = {run['n_batch']}")

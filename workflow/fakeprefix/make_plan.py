@@ -61,12 +61,21 @@ def make_plan(
             f"nothing to measure: of {len(all_steps)} steps {len(rejected)} are refused and "
             f"{sum(item.status == UNMEASURABLE for item in planned)} end within the first 256 columns"
         )
-    n_ctx = context_tokens(planned, measure["decode_tokens"])
-    need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"])
+    fidelity = measure["fidelity"]
+    turns = [length + fidelity["new_tokens"] for length in fidelity["prefix_tokens"]]
+    if max(turns, default=0) >= facts.n_ctx_train:
+        raise MeasureError(
+            f"measure.fidelity.prefix_tokens: {max(turns)} tokens do not fit the model's context of {facts.n_ctx_train}"
+        )
+    n_ctx = context_tokens(planned, measure["decode_tokens"], max(turns, default=0))
+    kept = state_tokens(chosen, measure)
+    need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
     refuse_if_too_large(need, available_memory())
     seconds = {
         arm: arm_seconds(arm, chosen, facts, measure, run["threads"]) for arm in [*measure["arms"], "depth_rate"]
     }
+    if fidelity["prefix_tokens"]:
+        seconds["fidelity"] = fidelity_seconds(facts, fidelity, run["threads"])
     write_plan(plan_output, planned)
     write_table(rejected_output, (item.as_row() for item in rejected), REJECTED_SCHEMA)
     summary = {
@@ -82,6 +91,27 @@ def make_plan(
     log.info("%s", describe(summary))
 
 
+def state_tokens(chosen: Sequence[PlannedStep], measure: dict[str, Any]) -> int:
+    """Tokens of the longest prefix of which a state is kept; 0 if none is."""
+    lengths = list(measure["fidelity"]["prefix_tokens"])
+    if "state_restore" in measure["arms"]:
+        lengths += [item.step.prefix_tokens for item in chosen]
+    return max(lengths, default=0)
+
+
+def fidelity_seconds(facts: ModelFacts, fidelity: dict[str, Any], threads: int) -> float:
+    """Estimated time of all turns with the smallest number of rounds, in seconds."""
+    total = 0.0
+    for prefix in fidelity["prefix_tokens"]:
+        whole = prefill_seconds(facts, 0, prefix, threads)
+        turn = prefill_seconds(facts, prefix, fidelity["new_tokens"], threads)
+        # a state is computed once and restored twice a round; the cache needs the prefix every time
+        total += JOB_OVERHEAD_S + whole + fidelity["min_rounds"] * (len(fidelity["fills"]) + 2) * turn
+        if prefix <= fidelity["cached_up_to"]:
+            total += (fidelity["min_rounds"] + 2) * (whole + turn)
+    return total
+
+
 def arm_seconds(
     arm: str, chosen: Sequence[PlannedStep], facts: ModelFacts, measure: dict[str, Any], threads: int
 ) -> float:
@@ -89,12 +119,16 @@ def arm_seconds(
     repetitions = measure["repetitions"][arm]
     jobs = len({item.bucket for item in chosen})
     total = jobs * JOB_OVERHEAD_S
+    if arm == "state_restore":
+        lengths = {(item.step.prefix_tokens, bool(item.step.images)) for item in chosen}
+        total += sum(prefill_seconds(facts, 0, prefix, threads) for prefix, _ in lengths)
     for item in chosen:
         prefix, new = item.step.prefix_tokens, item.step.new_tokens
         whole = prefill_seconds(facts, 0, prefix, threads)
         step = prefill_seconds(facts, prefix, new, threads)
         total += {
             "baseline": repetitions * (whole + step),
+            "cached_prefix": repetitions * (whole + step),
             "depth_rate": whole + repetitions * step,
         }.get(arm, repetitions * step)
     return total

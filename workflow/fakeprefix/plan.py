@@ -149,7 +149,12 @@ def measured_buckets(path: Path) -> list[int]:
     return sorted({row["bucket"] for row in table.to_pylist() if row["status"] == MEASURED})
 
 
-def context_tokens(planned: Sequence[PlannedStep], decode_tokens: int) -> int:
-    """Context for every job of a run, in tokens: the longest step, room to decode, rounded up to 256 columns."""
+def context_tokens(planned: Sequence[PlannedStep], decode_tokens: int, at_least: int = COLUMNS) -> int:
+    """Context for every job of a run, in tokens: the longest step, room to decode, rounded up to 256 columns.
+
+    Args:
+        at_least: tokens of the longest other request.
+    """
     longest = max((item.step.total_tokens for item in planned if item.status == MEASURED), default=COLUMNS)
+    longest = max(longest, at_least)
     return COLUMNS * ceil((longest + decode_tokens + 1) / COLUMNS) + COLUMNS

@@ -36,6 +36,13 @@ NOT_RESULT_CODE = (
 )
 
 
+# What is made once and shared by runs has a digest of the code that makes it in its path. A parameter
+# would not do: if such a rule is run again while its output exists, Snakemake takes everything behind
+# an `ancient()` input of it for done, in a run folder that is still empty too.
+MODEL_CODE = ("model/synthetic.py", "model/shapes.py")
+CONTRACT_CODE = ("engine/check.py", "engine/memory", "server/")
+
+
 def code_sha256(package: Path, parts: Iterable[str] = ("",)) -> str:
     """Digest of the package's modules that make results, or of those below some of its parts."""
     prefixes = tuple(parts)
@@ -46,6 +53,16 @@ def code_sha256(package: Path, parts: Iterable[str] = ("",)) -> str:
         and path.relative_to(package).as_posix().startswith(prefixes)
     ]
     return sha256_files(modules, package)
+
+
+def models_folder(root: Path, package: Path) -> Path:
+    """Folder of the generated models that this code makes."""
+    return root / "resources" / "model" / code_sha256(package, MODEL_CODE)[:12]
+
+
+def contract_file(engine: Path, package: Path) -> Path:
+    """The verdict of this code's contract tests on an engine."""
+    return engine / f"contract-{code_sha256(package, CONTRACT_CODE)[:12]}.json"
 
 
 def identity_of(config: dict[str, Any], series_sha256: str, code_sha: str) -> str:

@@ -5,6 +5,8 @@ rule analysis:
         plan=f"{RUN}/trace/plan.parquet",
         summary=f"{RUN}/trace/plan.json",
         rates=depth_rates,
+        logits=fidelity_rows("logits.json"),
+        server_config=f"{RUN}/engine/server_config.json",
     output:
         agreement=f"{RUN}/analysis/agreement.parquet",
         table=report(
@@ -12,6 +14,7 @@ rule analysis:
             caption="../report/agreement.rst",
             category="Agreement",
         ),
+        fidelity=f"{RUN}/analysis/fidelity.parquet",
         tasks=f"{RUN}/analysis/tasks.parquet",
         replay=f"{RUN}/replay.parquet",
         lines=f"{RUN}/replay.jsonl",
@@ -19,7 +22,12 @@ rule analysis:
         plots=report(
             expand(
                 f"{RUN}/analysis/{{plot}}.{{suffix}}",
-                plot=["prefill_against_depth", "measured_against_estimate"],
+                plot=[
+                    "prefill_against_depth",
+                    "measured_against_estimate",
+                    "fidelity",
+                    "running_order",
+                ],
                 suffix=["svg", "png"],
             ),
             caption="../report/plots.rst",
@@ -31,6 +39,7 @@ rule analysis:
         "../../envs/analysis.yaml"
     params:
         analysis=CONFIG["analysis"],
+        fill=CONFIG["measure"]["fill"],
         code=code("analysis/"),
     script:
         "../scripts/analysis.py"
@@ -40,6 +49,7 @@ rule report:
     """Takes everything that a run has found out, gives one page that opens offline."""
     input:
         verdict=f"{RUN}/summary.json",
+        fidelity=f"{RUN}/analysis/fidelity.parquet",
         host=f"{RUN}/host/snapshot.json",
         engine=f"{RUN}/engine/manifest.json",
         contract=f"{RUN}/engine/contract.json",

@@ -35,15 +35,21 @@ except FakePrefixError as error:
 RUN = f"results/{RUN_NAME}"
 ENGINE = f"resources/engine/{ENGINE_KEY}"
 SERVER = f"{ENGINE}/build-fast/bin/llama-server"
+CONTRACT = str(runs.contract_file(Path(ENGINE), PACKAGE))
+MODELS = str(runs.models_folder(Path(), PACKAGE))
 
 jobs.make_importable(WORKFLOW)
 one_timing_job(workflow)
 content_decides(workflow)
-rename_targets(workflow, ["baseline", "fake_prefix", "depth_rate"])
+rename_targets(
+    workflow,
+    ["baseline", "fake_prefix", "state_restore", "cached_prefix", "fidelity", "depth_rate"],
+)
 
 
 wildcard_constraints:
     bucket=r"\d+",
+    length=r"\d+",
     flavour="fast|checked",
     preset="[a-z0-9-]+",
     seed=r"\d+",
@@ -56,7 +62,7 @@ def code(*parts):
 
 def synthetic(preset, seed, file):
     """A file of a generated model."""
-    return f"resources/model/{preset}-{seed}/{file}"
+    return f"{MODELS}/{preset}-{seed}/{file}"
 
 
 def model_file():
@@ -93,9 +99,25 @@ def fake_prefix_rows(wildcards):
     return arm_rows("fake_prefix")
 
 
+def state_restore_rows(wildcards):
+    """Rows over restored prefixes, one file a bucket."""
+    return arm_rows("state_restore")
+
+
+def cached_prefix_rows(wildcards):
+    """Rows over the engine's own prompt cache, one file a bucket."""
+    return arm_rows("cached_prefix")
+
+
+def fidelity_rows(suffix="jsonl"):
+    """Turns of all arms, one file a prefix length."""
+    return [f"{RUN}/raw/fidelity/{length}.{suffix}" for length in CONFIG["measure"]["fidelity"]["prefix_tokens"]]
+
+
 def all_rows(wildcards):
-    """Raw files of all arms that the configuration asks for."""
-    return [file for arm in CONFIG["measure"]["arms"] for file in arm_rows(arm)]
+    """Raw files of all arms that the configuration asks for, and of the turns."""
+    rows = [file for arm in CONFIG["measure"]["arms"] for file in arm_rows(arm)]
+    return rows + fidelity_rows()
 
 
 def depth_rates(wildcards):

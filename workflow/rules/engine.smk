@@ -41,16 +41,12 @@ rule contract:
         model=ancient(synthetic("tiny-hybrid", 1, "model.gguf")),
         mmproj=ancient(synthetic("tiny-hybrid", 1, "mmproj.gguf")),
     output:
-        contract=f"{ENGINE}/contract.json",
+        contract=CONTRACT,
     log:
         f"{RUN}/logs/contract/contract.log",
     conda:
         "../../envs/engine.yaml"
     threads: workflow.cores
-    params:
-        threads=CONFIG["engine"]["run"]["threads"],
-        operations=3000,
-        code=code("engine/check.py", "engine/memory", "server/"),
     script:
         "../scripts/contract.py"
 
@@ -59,7 +55,7 @@ rule engine:
     """Takes the timing build and the contract's verdict, gives their provenance in the run folder."""
     input:
         build=ancient(f"{ENGINE}/fast.json"),
-        contract=ancient(f"{ENGINE}/contract.json"),
+        contract=ancient(CONTRACT),
     output:
         manifest=f"{RUN}/engine/manifest.json",
         diff=f"{RUN}/engine/git_diff.patch",
@@ -92,7 +88,7 @@ rule smoke:
     params:
         server=SERVER,
         run=CONFIG["engine"]["run"],
-        fill=CONFIG["measure"]["fill"],
+        measure=CONFIG["measure"],
         code=code("engine/smoke.py", "server/"),
     script:
         "../scripts/smoke.py"
@@ -103,6 +99,6 @@ rule test_resources:
     input:
         f"{ENGINE}/fast.json",
         f"{ENGINE}/checked.json",
-        f"{ENGINE}/contract.json",
+        CONTRACT,
         synthetic("tiny-hybrid", 1, "model.gguf"),
         synthetic("tiny-hybrid", 1, "mmproj.gguf"),

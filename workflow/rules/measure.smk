@@ -41,6 +41,60 @@ use rule baseline as fake_prefix with:
         code=code("measure/", "server/"),
 
 
+use rule baseline as state_restore with:
+    output:
+        rows=f"{RUN}/raw/state_restore/{{bucket}}.jsonl",
+    log:
+        f"{RUN}/logs/state_restore/{{bucket}}.log",
+    params:
+        arm="state_restore",
+        server=SERVER,
+        run=CONFIG["engine"]["run"],
+        measure=CONFIG["measure"],
+        code=code("measure/", "server/"),
+
+
+use rule baseline as cached_prefix with:
+    output:
+        rows=f"{RUN}/raw/cached_prefix/{{bucket}}.jsonl",
+    log:
+        f"{RUN}/logs/cached_prefix/{{bucket}}.log",
+    params:
+        arm="cached_prefix",
+        server=SERVER,
+        run=CONFIG["engine"]["run"],
+        measure=CONFIG["measure"],
+        code=code("measure/", "server/"),
+
+
+rule fidelity:
+    """Takes the plan's context, the timing build and the model, gives turns of all arms over one prefix length."""
+    input:
+        summary=f"{RUN}/trace/plan.json",
+        engine=f"{RUN}/engine/manifest.json",
+        server_config=f"{RUN}/engine/server_config.json",
+        model=ancient(model_file()),
+        mmproj=ancient(mmproj_file()),
+    output:
+        rows=f"{RUN}/raw/fidelity/{{length}}.jsonl",
+        logits=f"{RUN}/raw/fidelity/{{length}}.logits.json",
+    log:
+        f"{RUN}/logs/fidelity/{{length}}.log",
+    conda:
+        "../../envs/measure.yaml"
+    threads: workflow.cores
+    resources:
+        timing=1,
+    params:
+        server=SERVER,
+        run=CONFIG["engine"]["run"],
+        measure=CONFIG["measure"],
+        margin=CONFIG["analysis"]["equivalence_margin"],
+        code=code("measure/", "server/"),
+    script:
+        "../scripts/fidelity.py"
+
+
 rule depth_rate:
     """Takes the plan, the timing build and the model, gives the independent benchmark's samples of one bucket."""
     input:
@@ -93,6 +147,24 @@ rule all_fake_prefix:
     """Takes the fake-prefix rows of all buckets."""
     input:
         fake_prefix_rows,
+
+
+rule all_state_restore:
+    """Takes the rows over restored prefixes of all buckets."""
+    input:
+        state_restore_rows,
+
+
+rule all_cached_prefix:
+    """Takes the rows over cached prefixes of all buckets."""
+    input:
+        cached_prefix_rows,
+
+
+rule all_fidelity:
+    """Takes the turns of all arms over all prefix lengths."""
+    input:
+        fidelity_rows(),
 
 
 rule all_depth_rate:

@@ -3,15 +3,13 @@ rule synthetic_model:
     input:
         vocabulary=ancient(f"{ENGINE}/source/models/ggml-vocab-qwen35.gguf"),
     output:
-        model="resources/model/{preset}-{seed}/model.gguf",
-        mmproj="resources/model/{preset}-{seed}/mmproj.gguf",
-        manifest="resources/model/{preset}-{seed}/manifest.json",
+        model=f"{MODELS}/{{preset}}-{{seed}}/model.gguf",
+        mmproj=f"{MODELS}/{{preset}}-{{seed}}/mmproj.gguf",
+        manifest=f"{MODELS}/{{preset}}-{{seed}}/manifest.json",
     log:
         f"{RUN}/logs/synthetic_model/{{preset}}-{{seed}}.log",
     conda:
         "../../envs/model.yaml"
-    params:
-        code=code("model/synthetic.py", "model/shapes.py"),
     script:
         "../scripts/synthetic_model.py"
 

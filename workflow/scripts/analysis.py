@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fakeprefix.analysis.agreement import analyse, write_analysis
+from fakeprefix.analysis.agreement import Settings, analyse, write_analysis
 from fakeprefix.analysis.plots import draw_all
 from fakeprefix.jobs import job
 from fakeprefix.storage import read_json
@@ -12,8 +12,13 @@ with job(snakemake.log[0]):
         Path(snakemake.input.measurements),
         Path(snakemake.input.plan),
         [Path(file) for file in snakemake.input.rates],
-        read_json(snakemake.input.summary),
-        snakemake.params.analysis,
+        [Path(file) for file in snakemake.input.logits],
+        Settings(
+            config=snakemake.params.analysis,
+            fill=snakemake.params.fill,
+            plan=read_json(snakemake.input.summary),
+            memory_type=read_json(snakemake.input.server_config)["resolved"]["memory_type"],
+        ),
     )
     write_analysis(found, Path(snakemake.output.verdict).parent)
-    draw_all(found.steps, Path(snakemake.output.agreement).parent)
+    draw_all(found, Path(snakemake.output.agreement).parent)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fakeprefix.config import usable_cores
 from fakeprefix.engine.check import run_contract
 from fakeprefix.jobs import job
 from fakeprefix.model.gguf_file import facts_of_preset
@@ -14,8 +15,7 @@ with job(snakemake.log[0]):
         Path(snakemake.input.model),
         Path(snakemake.input.mmproj),
         facts_of_preset("tiny-hybrid").image,
-        snakemake.params.threads,
-        snakemake.params.operations,
+        usable_cores(),
         Path(snakemake.output.contract),
         Path(snakemake.log[0]).with_name("server.log"),
     )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fakeprefix.engine.smoke import smoke_test
+from fakeprefix.engine.smoke import fill_of_run, smoke_test
 from fakeprefix.jobs import job
 from fakeprefix.measure.guard import timing_slot
 from fakeprefix.plan import read_plan
@@ -18,7 +18,7 @@ with job(snakemake.log[0]), timing_slot():
         Path(snakemake.input.model),
         Path(snakemake.input.mmproj[0]) if snakemake.input.mmproj else None,
         images[0] if images else None,
-        snakemake.params.fill,
+        fill_of_run(snakemake.params.measure),
         Path(snakemake.output.server_config),
         Path(snakemake.log[0]).with_name("server.log"),
     )

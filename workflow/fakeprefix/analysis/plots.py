@@ -12,10 +12,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fakeprefix.analysis.agreement import Analysis
 from fakeprefix.storage import replacing
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour blindness
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#7F7F7F"
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7F7F7F"
+# name of the arm, its label, colour and marker; a marker of its own for print in black and white
+ARMS = (
+    ("baseline", "whole prompt", ORANGE, "s"),
+    ("fake_prefix", "over a fabricated prefix", BLUE, "o"),
+    ("state_restore", "over a restored prefix", GREEN, "^"),
+    ("cached_prefix", "over a cached prefix", PURPLE, "D"),
+)
+FILLS = (("zero", ORANGE, "s"), ("random", GREEN, "^"), ("tile", BLUE, "o"))
 SIZE_INCHES = (7.2, 4.4)
 STYLE = {
     "font.size": 11,
@@ -36,39 +45,27 @@ def _error_bars(axes: Axes, x: pd.Series, frame: pd.DataFrame, name: str, scale:
     axes.errorbar(x, value, yerr=[(value - low).clip(lower=0), (high - value).clip(lower=0)], capsize=3, **style)
 
 
-def prefill_against_depth(steps: pd.DataFrame) -> Figure:
-    """Prefill time of the measured steps against the prefix length, for both arms, with intervals."""
+def prefill_against_depth(analysis: Analysis) -> Figure:
+    """Prefill time of the measured steps against the prefix length, for every arm, with intervals."""
     figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
-    ordered = steps.sort_values("prefix_tokens")
-    arms = (
-        ("baseline_prompt_ms", "n_baseline", "whole prompt (baseline)", ORANGE, "s"),
-        ("fake_prompt_ms", "n_fake", "new tokens over a fabricated prefix", BLUE, "o"),
-    )
-    for name, count, label, colour, marker in arms:
-        shown = ordered[ordered[name].notna()]
+    ordered = analysis.steps.sort_values("prefix_tokens")
+    for arm, label, colour, marker in ARMS:
+        shown = ordered[ordered[f"{arm}_prompt_ms"].notna()]
         if len(shown):
-            n = f"n = {int(shown[count].min())} a step"
-            _error_bars(
-                axes,
-                shown.prefix_tokens,
-                shown,
-                name,
-                1e-3,
-                label=f"{label}, {n}",
-                color=colour,
-                marker=marker,
-                linestyle="none",
-            )
+            n = f"n = {int(shown[f'n_{arm}'].min())} a step"
+            style = {"label": f"{label}, {n}", "color": colour, "marker": marker, "linestyle": "none"}
+            _error_bars(axes, shown.prefix_tokens, shown, f"{arm}_prompt_ms", 1e-3, **style)
     axes.set_yscale("log")
     axes.set_xlabel("prefix length L, tokens")
-    axes.set_ylabel("prefill time, s (median, interval)")
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 1.16), ncols=1)
+    axes.set_ylabel("prefill of whole prompt or new tokens, s\n(median, interval)")
+    figure.legend(loc="outside upper left", ncols=1)
     return figure
 
 
-def measured_against_estimate(steps: pd.DataFrame) -> Figure:
+def measured_against_estimate(analysis: Analysis) -> Figure:
     """Measured prefill without image encoding against new tokens divided by the benchmark's rate."""
     figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+    steps = analysis.steps
     shown = steps[steps.measured_over_estimate.notna()]
     measured = shown.copy()
     for part in ("", "_low", "_high"):
@@ -98,17 +95,78 @@ def measured_against_estimate(steps: pd.DataFrame) -> Figure:
     return figure
 
 
-PLOTS: dict[str, Callable[[pd.DataFrame], Figure]] = {
+def fidelity(analysis: Analysis) -> Figure:
+    """Ratio of every fill to a restored prefix against its length, with the margin and the noise floor."""
+    figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+    table = analysis.fidelity
+    lengths = sorted(table.prefix_tokens.unique())
+    places = {length: place for place, length in enumerate(lengths)}
+    margin = 100 * analysis.summary["equivalence_margin"]
+    axes.axhspan(-margin, margin, color="#EEEEEE", label=f"margin, {margin:g} %", zorder=0)
+    axes.axhline(0, color=GREY, linewidth=1)
+    floor = table[table.subject == "restored again"]
+    for number, row in enumerate(floor.itertuples()):
+        low, high = (100 * (bound - 1) for bound in (row.paired_ratio_low, row.paired_ratio_high))
+        place = places[row.prefix_tokens]
+        label = "noise floor (restored against restored)" if number == 0 else None
+        axes.fill_between([place - 0.4, place + 0.4], low, high, color="#C8C8C8", label=label, zorder=1)
+    for number, (fill, colour, marker) in enumerate(FILLS):
+        shown = table[(table.subject == fill) & (table.reference == "restored")]
+        if len(shown):
+            x = pd.Series([places[length] + 0.22 * (number - 1) for length in shown.prefix_tokens], index=shown.index)
+            percent = shown[["paired_ratio", "paired_ratio_low", "paired_ratio_high"]].sub(1)
+            rounds = sorted({int(shown.rounds.min()), int(shown.rounds.max())})
+            label = f"fill {fill}, n = {' to '.join(map(str, rounds))} rounds"
+            style = {"label": label, "color": colour, "marker": marker, "linestyle": "none"}
+            _error_bars(axes, x, percent, "paired_ratio", 100, **style)
+    axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
+    axes.set_xlabel("prefix length L, tokens")
+    axes.set_ylabel("fabricated against restored, %\n(paired median, interval)")
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+def running_order(analysis: Analysis) -> Figure:
+    """Every repetition in the order in which it ran, each relative to the median of its equals."""
+    figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+    rows = analysis.rows[(analysis.rows.status == "ok") & (analysis.rows.arm != "prime")]
+    rows = rows.sort_values("started_at", kind="stable").reset_index(drop=True)
+    equals = [rows[name].fillna("") for name in ("arm", "fill", "task_id", "step", "prefix_tokens")]
+    relative = 100 * (rows.prompt_ms / rows.prompt_ms.groupby(equals).transform("median") - 1)
+    for start in rows.index[rows.job != rows.job.shift()][1:]:
+        axes.axvline(start - 0.5, color="#DDDDDD", linewidth=0.8)
+    for arm, label, colour, marker in (*ARMS, ("probe", "probe", "#000000", "x")):
+        mine = rows.arm == arm
+        if mine.any():
+            axes.plot(
+                rows.index[mine] + 1,
+                relative[mine],
+                label=f"{label}, n = {int(mine.sum())}",
+                color=colour,
+                marker=marker,
+                markersize=3.5,
+                linestyle="none",
+            )
+    axes.axhline(0, color=GREY, linewidth=1)
+    axes.set_xlabel("running number of the repetition (lines: a new server)")
+    axes.set_ylabel("prefill time against the median\nof equal repetitions, %")
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+PLOTS: dict[str, Callable[[Analysis], Figure]] = {
     "prefill_against_depth": prefill_against_depth,
     "measured_against_estimate": measured_against_estimate,
+    "fidelity": fidelity,
+    "running_order": running_order,
 }
 
 
-def draw_all(steps: pd.DataFrame, folder: Path) -> None:
+def draw_all(analysis: Analysis, folder: Path) -> None:
     """Draw every plot as SVG and PNG into `folder`."""
     with plt.rc_context(STYLE):
         for name, plot in PLOTS.items():
-            figure = plot(steps)
+            figure = plot(analysis)
             for suffix in ("svg", "png"):
                 with replacing(folder / f"{name}.{suffix}") as temporary:
                     metadata = {"Date": None} if suffix == "svg" else {}

@@ -1,5 +1,6 @@
 """``report.html``: one file, opens offline, says first what can be trusted."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,17 @@ from fakeprefix.storage import read_json, write_text
 
 NOTHING = "\N{EN DASH}"
 
+ARM_WORDS = {"fake_prefix": "fabricated", "state_restore": "restored", "cached_prefix": "cached"}
+
 CAPTIONS = {
     "prefill_against_depth": "Prefill time of every measured step against the length of its prefix, with intervals. "
     "The whole prompt is what the step costs without a cache, the new tokens are what it costs with a perfect one.",
     "measured_against_estimate": "Measured prefill (image encoding left out on both sides) against the new tokens "
     "divided by the rate that llama-bench measures at the same depth and chunk size.",
+    "fidelity": "Prefill over a fabricated prefix relative to one over a restored, really computed prefix, by fill and "
+    "length. The light band is the margin of equivalence, the dark one what two equal arms differ by.",
+    "running_order": "Every repetition in the order in which it ran, relative to the median of its equals: drift "
+    "of the machine shows as a slope or a step.",
 }
 
 
@@ -29,12 +36,12 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{float(text):,.0f}" if abs(float(value)) >= 1000 else text
 
 
-def interval(row: Any, name: str, digits: int = 3) -> str:
-    """A value with its interval, from columns ``name``, ``name_low`` and ``name_high``."""
-    value = getattr(row, name, None)
+def interval(row: Mapping[str, Any], name: str, digits: int = 3, suffix: str = "") -> str:
+    """A value with its interval, from ``name + suffix``, ``name_low`` and ``name_high`` of a row."""
+    value = row.get(name + suffix)
     if value is None or pd.isna(value):
         return NOTHING
-    low, high = getattr(row, f"{name}_low"), getattr(row, f"{name}_high")
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
 
 
@@ -54,7 +61,10 @@ def write_report(folder: Path, template: Path) -> None:
     )
     environment.filters["number"] = number
     environment.globals["interval"] = interval
+    environment.globals["arm_words"] = ARM_WORDS
     agreement = pd.read_parquet(folder / "analysis" / "agreement.parquet")
+    summary = read_json(folder / "summary.json")
+    arms = [arm for arm in ("baseline", *ARM_WORDS) if agreement[f"n_{arm}"].fillna(0).max() > 0]
     rejected = pd.read_parquet(folder / "trace" / "rejected.parquet")
     plots = [
         {"name": name, "caption": CAPTIONS[name], "svg": _svg(folder / "analysis" / f"{name}.svg")} for name in PLOTS
@@ -63,7 +73,12 @@ def write_report(folder: Path, template: Path) -> None:
         folder / "report.html",
         environment.get_template(template.name).render(
             run=folder.name,
-            summary=read_json(folder / "summary.json"),
+            summary=summary,
+            fidelity_statement=fidelity_statement(summary["fidelity"]),
+            fill_statement=fill_statement(summary["fidelity"]),
+            logits_statement=logits_statement(summary["fidelity"]["logits"]),
+            naive_statement=naive_statement(summary["buckets"]),
+            arms=arms,
             host=read_json(folder / "host" / "snapshot.json"),
             engine=read_json(folder / "engine" / "manifest.json"),
             contract=read_json(folder / "engine" / "contract.json"),
@@ -71,13 +86,92 @@ def write_report(folder: Path, template: Path) -> None:
             model=read_json(folder / "pipeline" / "model.json"),
             facts=read_json(folder / "pipeline" / "model_facts.json"),
             config_text=(folder / "pipeline" / "config.yaml").read_text(encoding="utf-8"),
-            steps=list(agreement[agreement.level == "step"].sort_values("prefix_tokens").itertuples(index=False)),
-            buckets=list(agreement[agreement.level == "bucket"].itertuples(index=False)),
-            tasks=list(pd.read_parquet(folder / "analysis" / "tasks.parquet").itertuples(index=False)),
-            rejected=list(rejected.itertuples(index=False)),
+            steps=_rows(agreement[agreement.level == "step"].sort_values("prefix_tokens")),
+            kinds=_rows(agreement[agreement.level == "kind"]),
+            buckets=_rows(agreement[agreement.level == "bucket"]),
+            fidelity=_rows(pd.read_parquet(folder / "analysis" / "fidelity.parquet")),
+            tasks=_rows(pd.read_parquet(folder / "analysis" / "tasks.parquet")),
+            rejected=_rows(rejected),
             plots=plots,
         ),
     )
+
+
+def fidelity_statement(fidelity: dict[str, Any]) -> str:
+    """One sentence for the first screen."""
+    if not fidelity["measured"]:
+        return "Whether a fabricated prefix costs what a real one does was not measured in this run."
+    words = {
+        "equivalent": "shown to cost the same as a really computed one",
+        "different": "found to cost something else than a really computed one",
+        "not shown": "not shown to cost the same as a really computed one (too few rounds)",
+    }
+    rounds = sorted({fidelity["rounds_min"], fidelity["rounds_max"]})
+    return (
+        f"Fidelity: a prefix fabricated with {fidelity['fill']} was {words[fidelity['verdict']]}; largest deviation "
+        f"{percent(fidelity['worst'])}, noise floor \N{PLUS-MINUS SIGN}{percent(fidelity['noise_floor'])}, "
+        f"n = {' to '.join(map(str, rounds))} rounds a length."
+    )
+
+
+def fill_statement(fidelity: dict[str, Any]) -> str:
+    """Which fill is least biased, and what the others would have done."""
+    if not fidelity["measured"]:
+        return ""
+    ordered = sorted(fidelity["fills"].items(), key=lambda item: item[1])
+    others = "; ".join(f"{name} would have been off by up to {percent(worst)}" for name, worst in ordered[1:])
+    own = (
+        "the one this run used" if fidelity["least_biased"] == fidelity["fill"] else f"this run used {fidelity['fill']}"
+    )
+    return (
+        f"Least biased over all lengths was {ordered[0][0]}, off by at most {percent(ordered[0][1])} ({own})"
+        f"{'; ' + others if others else ''}. Differences below the noise floor of "
+        f"\N{PLUS-MINUS SIGN}{percent(fidelity['noise_floor'])} do not rank fills."
+    )
+
+
+def logits_statement(logits: list[dict[str, Any]]) -> str:
+    """Whether real prefixes, however they came to be, give the same log probabilities."""
+    parts = []
+    for name in ("cached_restored", "whole_restored", "whole_cached"):
+        pairs = [(row["prefix_tokens"], row[name]) for row in logits if row[name] is not None]
+        if not pairs:
+            continue
+        differing = [
+            f"{number(pair['difference'], 2)} apart with {pair['shared']} of {pair['top']} top tokens in common "
+            f"at L = {prefix:,}"
+            for prefix, pair in pairs
+            if pair["difference"] != 0 or pair["shared"] != pair["top"]
+        ]
+        same = [f"{prefix:,}" for prefix, pair in pairs if pair["difference"] == 0 and pair["shared"] == pair["top"]]
+        found = ([f"exactly the same at L = {', '.join(same)}"] if same else []) + differing
+        parts.append(f"{name.capitalize().replace('_', ' and ')} prefix: {'; '.join(found)}")
+    if not parts:
+        return "Logits of cached and whole prefixes were not compared at these lengths (measure.fidelity.cached_up_to)."
+    return (
+        f"Log probabilities of the first token behind a real prefix. {'. '.join(parts)}. A whole prompt is "
+        "cut into batches elsewhere than a prefix with new tokens behind it, which changes the order of additions."
+    )
+
+
+def naive_statement(buckets: list[dict[str, Any]]) -> str:
+    """How far off an estimate from the rate at depth 0 is."""
+    ratios = [row["measured_over_naive"] for row in buckets if row.get("measured_over_naive") is not None]
+    if not ratios:
+        return ""
+    return (
+        "The naive estimate divides by the rate at depth 0 with 512 tokens, as most people would; the measurement "
+        f"is {number(min(ratios))} to {number(max(ratios))} times that."
+    )
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as percentage with two significant digits."""
+    return f"{number(100 * fraction, 2)} %" if fraction is not None else NOTHING
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
 
 
 def _svg(path: Path) -> str:

@@ -74,3 +74,9 @@ class Bootstrap:
         low, high = self.interval([*above, *below], statistic)
         value = sum(np.median(group) for group in above) / sum(np.median(group) for group in below)
         return Estimate(float(value), low, high, min(len(group) for group in [*above, *below]))
+
+    def sum_of_medians(self, groups: Sequence[Sequence[float]]) -> Estimate:
+        """Sum of the medians of independent groups."""
+        low, high = self.interval(groups, lambda *drawn: sum(np.median(group, axis=1) for group in drawn))
+        value = sum(np.median(group) for group in groups)
+        return Estimate(float(value), low, high, min(len(group) for group in groups))

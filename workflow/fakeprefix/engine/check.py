@@ -27,6 +27,8 @@ FILLS = ("zero", "random", "tile")
 COLUMNS = 256
 MICRO_CONTEXT = 768
 INSTALL_DELAY_MS = 3000
+# generated operations on the memory, over all memory types
+N_OPERATIONS = 3000
 SANITIZER_REPORT = re.compile(r"runtime error:|ERROR: AddressSanitizer|SUMMARY: \w+Sanitizer|Assertion .* failed")
 
 BAD_VALUES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -252,7 +254,6 @@ def run_contract(
     mmproj: Path | None,
     geometry: ImageGeometry | None,
     threads: int,
-    n_operations: int,
     output: Path,
     log_path: Path,
 ) -> None:
@@ -264,7 +265,6 @@ def run_contract(
         model, mmproj: the tiny synthetic model.
         geometry: of its images.
         threads: of the server.
-        n_operations: generated operations on the memory, over all memory types.
 
     Raises:
         EngineError: a check failed; `output` is not written, the failed checks are in the message.
@@ -294,7 +294,7 @@ def run_contract(
     reports = SANITIZER_REPORT.findall(log_path.read_text(encoding="utf-8", errors="replace"))
     outcomes.append(Outcome("no sanitizer report, no failed assert", not reports, reports[0] if reports else "none"))
 
-    memory, operations = check_memory(programs, n_operations, seed=1)
+    memory, operations = check_memory(programs, N_OPERATIONS, seed=1)
     outcomes.append(memory)
 
     failed = [outcome for outcome in outcomes if not outcome.passed]

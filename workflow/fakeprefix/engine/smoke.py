@@ -1,6 +1,7 @@
 """One request on the user's own model must register before hours are spent on timings."""
 
 from pathlib import Path
+from typing import Any
 
 from fakeprefix.errors import EngineError
 from fakeprefix.server.client import Timings
@@ -14,19 +15,26 @@ from fakeprefix.trace.steps import StepImage
 PREFIX, NEW = 300, 32
 
 
+def fill_of_run(measure: dict[str, Any]) -> str | None:
+    """The fill of a run's measuring jobs; None if it fabricates nothing."""
+    fabricates = "fake_prefix" in measure["arms"] or measure["fidelity"]["prefix_tokens"]
+    return measure["fill"] if fabricates else None
+
+
 def smoke_test(
     binary: Path,
     settings: EngineSettings,
     model: Path,
     mmproj: Path | None,
     image: StepImage | None,
-    fill: str,
+    fill: str | None,
     output: Path,
     log_path: Path,
 ) -> None:
     """Start the timing build on the model, send one fake-prefix request, and write what the server settled on.
 
     Args:
+        fill: content of fabricated cells; None if the run fabricates none, the request is then a whole prompt.
         image: one of the trace's images; an image of its size must have as many tokens as the trace says.
 
     Raises:
@@ -36,23 +44,27 @@ def smoke_test(
     log_path.unlink(missing_ok=True)
     with running_server(binary, settings, model, mmproj, log_path) as server:
         props = server.client.props()
-        if reason := props["fake_prefix_unsupported"]:
-            raise EngineError(f"model: a prefix cannot be fabricated: {reason}")
+        if fill is not None and (reason := props["fake_prefix_unsupported"]):
+            raise EngineError(
+                f"model: a prefix cannot be fabricated: {reason}; measure it with measure.arms: "
+                "[baseline, state_restore] and measure.fidelity.prefix_tokens: []"
+            )
         builder = PromptBuilder(server.client, props["media_marker"])
         drawn, new = None, NEW
         if image:
             drawn = Image(mark(screenshot(image.width, image.height, "smoke"), "smoke"), image.tokens)
             new += image.tokens
         prompt = builder.prompt([Segment(PREFIX, "smoke/prefix"), Segment(NEW, "smoke/new", drawn)])
-        answer = server.client.complete(prompt, n_fake_cached=PREFIX, fake_fill=fill, **builder.one_word_answer)
-        timings = Timings.from_answer(answer)
-        if (timings.cache_n, timings.prompt_n) != (PREFIX, new):
+        options = {} if fill is None else {"n_fake_cached": PREFIX, "fake_fill": fill}
+        timings = Timings.from_answer(server.client.complete(prompt, **builder.one_word_answer, **options))
+        expected = (0, PREFIX + new) if fill is None else (PREFIX, new)
+        if (timings.cache_n, timings.prompt_n) != expected:
             size = (
                 f"; an image of {image.width}x{image.height} was taken to have {image.tokens} tokens" if image else ""
             )
             raise EngineError(
                 f"the smoke request did not register: cache_n = {timings.cache_n}, prompt_n = {timings.prompt_n}, "
-                f"expected {PREFIX} and {new}{size}"
+                f"expected {expected[0]} and {expected[1]}{size}"
             )
     write_json(
         output,

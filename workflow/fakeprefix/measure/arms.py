@@ -12,7 +12,12 @@ from fakeprefix.server.prompts import Image, Segment
 from fakeprefix.trace.desktop import mark
 from fakeprefix.trace.steps import Step, StepImage
 
-BASELINE, FAKE_PREFIX, PROBE = "baseline", "fake_prefix", "probe"
+BASELINE, FAKE_PREFIX, STATE_RESTORE, CACHED_PREFIX = "baseline", "fake_prefix", "state_restore", "cached_prefix"
+# rows that are no arm of their own: the fixed request of every job, and real prefills of a prefix
+PROBE, PRIME = "probe", "prime"
+
+# the one state that a server keeps at a time
+STATE_NAME = "prefix"
 
 ImageLoader = Callable[[StepImage, str], Image]
 
@@ -26,12 +31,16 @@ class ArmRequest:
         options: fields of the request besides the prompt.
         prefix_source: what the server must say about the prefix.
         history: see `fakeprefix.measure.records.Record`.
+        prime: a real prefill of the prefix that must precede; None if there is none.
+        prime_lasts: the prime serves all requests with the same prefix, not only the next one.
     """
 
     segments: tuple[Segment, ...]
     options: dict[str, Any]
     prefix_source: str
     history: str | None = None
+    prime: "ArmRequest | None" = None
+    prime_lasts: bool = False
 
 
 def image_loader(folder: Path) -> ImageLoader:
@@ -96,16 +105,45 @@ def arm_request(
     """The request of one repetition; new content differs between repetitions and not between arms."""
     name = f"{step.task_id}/{step.step}/{repetition}"
     new = new_segments(step, f"new/{name}", load)
+    prefix, label = prefix_segments(step, history, f"prefix/{name}", load)
     if arm == BASELINE:
-        prefix, label = prefix_segments(step, history, f"prefix/{name}", load)
         return ArmRequest((*prefix, *new), {}, "none", label)
-    prefix = (Segment(step.prefix_tokens, f"prefix/{name}"),)
-    if step.prefix_tokens == 0:
+    if arm in (STATE_RESTORE, CACHED_PREFIX):
+        # one state serves all repetitions, so its content depends on the length only
+        name = f"{step.prefix_tokens}"
+    return prefixed_request(arm, step.prefix_tokens, new, f"prefix/{name}", fill)
+
+
+def prefixed_request(arm: str, prefix_tokens: int, new: tuple[Segment, ...], seed: str, fill: str) -> ArmRequest:
+    """New content over a prefix of text that `arm` makes present.
+
+    Args:
+        prefix_tokens: length of the prefix in tokens, 0 for none.
+        seed: of the prefix's words.
+        fill: content of fabricated cells.
+    """
+    if prefix_tokens == 0:
         return ArmRequest(new, {}, "none")
-    return ArmRequest((*prefix, *new), {"n_fake_cached": step.prefix_tokens, "fake_fill": fill}, "fake")
+    prefix = Segment(prefix_tokens, seed)
+    whole = (prefix, *new)
+    if arm == STATE_RESTORE:
+        prime = ArmRequest((prefix,), {"prefix_state": {"save": STATE_NAME}}, "none")
+        options = {"prefix_state": {"restore": STATE_NAME}}
+        return ArmRequest(whole, options, "restored", prime=prime, prime_lasts=True)
+    if arm == CACHED_PREFIX:
+        # a hybrid state cannot be rewound, so a hit of the prompt cache survives one use
+        prime = ArmRequest((prefix,), {}, "none")
+        return ArmRequest(whole, {"cache_prompt": True}, "cached", prime=prime)
+    return ArmRequest(whole, {"n_fake_cached": prefix_tokens, "fake_fill": fill}, "fake")
 
 
-def probe_request(prefix: int, new: int, repetition: int, fill: str) -> ArmRequest:
-    """The fixed request that every job repeats."""
+def probe_request(prefix: int, new: int, repetition: int, fill: str | None) -> ArmRequest:
+    """The fixed request that every job repeats.
+
+    Args:
+        fill: None where a prefix cannot be fabricated; everything is computed then.
+    """
     segments = (Segment(prefix, "probe/prefix"), Segment(new, f"probe/{repetition}"))
+    if fill is None:
+        return ArmRequest(segments, {}, "none")
     return ArmRequest(segments, {"n_fake_cached": prefix, "fake_fill": fill}, "fake")

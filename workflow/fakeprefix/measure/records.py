@@ -25,7 +25,11 @@ class Record:
 
     Attributes:
         job: ``<arm>/<bucket>`` of the server life that it belongs to.
-        arm: the step's arm, or ``probe``.
+        arm: the step's arm, ``probe`` (the same request in every job) or ``prime`` (a real prefill of a
+            prefix, for a state to restore or the prompt cache).
+        twin: 0, or 1 for the second of two equal repetitions in a round, which show the noise floor.
+        install_ms: making the prefix present: fabricating it, restoring it, or for `cached_prefix`
+            the prefill that had to precede.
         history: baseline only: ``images`` if the prefix contained the trace's images, ``text`` if the
             trace has none, ``text-equivalent`` if text stands for images.
         order: running number within the job, probes included.
@@ -65,6 +69,7 @@ class Record:
     status: str = ERROR
     error: str | None = None
     server_pid: int | None = None
+    twin: int = 0
 
 
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string()}
@@ -103,8 +108,8 @@ def expected_counts(prefix: int, new: int, source: str, memory_type: str) -> Exp
         prefix,
         new,
         source,
-        -1 if memory_type == "recurrent" else last,
-        -1 if memory_type == "attention" else last,
+        last if memory_type in ("attention", "hybrid") else -1,
+        last if memory_type in ("recurrent", "hybrid") else -1,
     )
 
 

@@ -18,23 +18,31 @@ FLOPS_PER_CORE = 20e9
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that one server needs."""
+    """Bytes that one server needs; `state` is the copy of a computed prefix that it keeps to restore."""
 
     weights: int
     kv_cells: int
     recurrent: int
     compute: int
+    state: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.kv_cells + self.recurrent + self.compute
+        return self.weights + self.kv_cells + self.recurrent + self.compute + self.state
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self) | {"total": self.total}
 
 
-def memory_need(facts: ModelFacts, n_ctx: int, n_ubatch: int, cache_type_k: str, cache_type_v: str) -> MemoryNeed:
+def memory_need(
+    facts: ModelFacts, n_ctx: int, n_ubatch: int, cache_type_k: str, cache_type_v: str, state_tokens: int = 0
+) -> MemoryNeed:
     """Memory of one server with one sequence.
+
+    Args:
+        n_ctx: context in tokens.
+        n_ubatch: physical batch in tokens.
+        state_tokens: longest prefix of which a state is kept, in tokens; 0 if none is.
 
     Compute buffers are estimated as the largest intermediate results of one physical batch: the
     logits of one token, the attention mask, and some twenty activations of the model's width.
@@ -46,9 +54,10 @@ def memory_need(facts: ModelFacts, n_ctx: int, n_ubatch: int, cache_type_k: str,
         if kind not in BYTES_PER_ELEMENT:
             raise ModelError(f"engine.run.{key}: {kind!r} is not one of {', '.join(BYTES_PER_ELEMENT)}")
     half = facts.kv_elements_per_cell / 2
-    kv = n_ctx * half * (BYTES_PER_ELEMENT[cache_type_k] + BYTES_PER_ELEMENT[cache_type_v])
+    cell = half * (BYTES_PER_ELEMENT[cache_type_k] + BYTES_PER_ELEMENT[cache_type_v])
+    state = int(state_tokens * cell) + facts.recurrent_bytes if state_tokens else 0
     compute = 4 * (facts.n_vocab + n_ubatch * n_ctx + 20 * n_ubatch * facts.n_embd) + 64 * 2**20
-    return MemoryNeed(facts.weight_bytes, int(kv), facts.recurrent_bytes, compute)
+    return MemoryNeed(facts.weight_bytes, int(n_ctx * cell), facts.recurrent_bytes, compute, state)
 
 
 def available_memory() -> int:

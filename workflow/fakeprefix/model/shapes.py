@@ -348,6 +348,24 @@ PRESETS: dict[str, Preset] = {
         vision=VisionShape(n_layer=2, n_embd=256, n_head=4, n_ff=512),
         note="2 attention and 6 recurrent layers, runs anywhere",
     ),
+    "small-hybrid": Preset(
+        text=HybridShape(
+            n_layer=16,
+            n_embd=1024,
+            n_head=8,
+            n_head_kv=2,
+            head_dim=256,
+            n_expert=32,
+            n_expert_used=4,
+            n_ff_expert=512,
+            n_ff_shared=512,
+            ssm_state=128,
+            ssm_key_heads=8,
+            ssm_value_heads=16,
+        ),
+        vision=VisionShape(n_layer=6, n_embd=512, n_head=8, n_ff=1024),
+        note="4 attention and 12 recurrent layers with the heads of a large model, about a billion weights, 4 GiB",
+    ),
 }
 
 

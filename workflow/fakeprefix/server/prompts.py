@@ -117,13 +117,16 @@ class PromptBuilder:
         """
         return {"logit_bias": [[next(iter(self._rest.values())), 1000.0]]}
 
-    def prompt(self, segments: Sequence[Segment]) -> Prompt:
+    def prompt(self, segments: Sequence[Segment], as_text: bool = False) -> Prompt:
         """The segments in order, as token ids, or as text with media markers if there is an image.
+
+        Args:
+            as_text: as text in any case; a prefix is the same tokens as in front of an image then.
 
         Raises:
             MeasureError: the exact number of tokens cannot be made.
         """
-        if any(segment.image for segment in segments):
+        if as_text or any(segment.image for segment in segments):
             return self._text_prompt(segments)
         ids = list(self._special)
         special = len(ids)

@@ -1,0 +1,86 @@
+import numpy as np
+import pandas as pd
+import pytest
+from fakeprefix.analysis.diagnosis import count, diagnose
+from fakeprefix.analysis.drift import drift_problem, probe_drift
+from fakeprefix.analysis.fit import fit_cost
+from fakeprefix.analysis.statistics import Bootstrap
+
+BOOTSTRAP = Bootstrap(0.95, 200, 1)
+
+
+def rows(**changes):
+    frame = pd.DataFrame({"prefix_tokens": [1000, 2000, 4000, 8000], "new_tokens": [100, 200, 100, 200]})
+    frame = frame.assign(cache_n=frame.prefix_tokens, prompt_n=frame.new_tokens, n_kv=frame.prefix_tokens + 256)
+    frame = frame.assign(seq_pos_max_attn=frame.prefix_tokens - 1, seq_pos_max_recr=frame.prefix_tokens - 1)
+    return frame.assign(**changes)
+
+
+def model(slope):
+    frame = rows()
+    cost = 5 + 0.5 * frame.new_tokens + slope * frame.new_tokens * (frame.prefix_tokens + frame.new_tokens / 2)
+    return fit_cost(frame.prefix_tokens, frame.new_tokens, cost, BOOTSTRAP)
+
+
+def finding(frame, slope=1e-4, ratios=(1.0, 1.0)):
+    counters = count(frame, model(slope), "hybrid")
+    return diagnose(counters, dict(enumerate(ratios, start=1)), 0.1, "hybrid")
+
+
+def test_with_right_counters_and_times_neither_mismatch_applies():
+    found = finding(rows())
+    assert found["finding"] == "neither"
+    assert found["counters"]["cache_n"] == found["counters"]["rows"] == 4
+    assert found["counters"]["slope_ms"] == pytest.approx(100, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"cache_n": [0, 2000, 4000, 8000]}, "re-prefilled"),
+        ({"prompt_n": [1100, 200, 100, 200]}, "re-prefilled"),
+        ({"cache_n": [None] * 4, "prompt_n": [None] * 4}, "re-prefilled"),
+        ({"n_kv": [256, 256, 256, 256]}, "keys not read"),
+        ({"seq_pos_max_attn": [99, 1999, 3999, 7999]}, "keys not read"),
+        ({"seq_pos_max_recr": [-1, 1999, 3999, 7999]}, "keys not read"),
+    ],
+)
+def test_a_wrong_counter_names_the_mismatch(changes, expected):
+    found = finding(rows(**changes))
+    assert found["finding"] == expected
+    assert "of 4 rows" in found["reason"]
+
+
+def test_fast_and_independent_of_the_prefix_means_that_keys_were_not_read():
+    assert finding(rows(), slope=0.0, ratios=(0.5, 1.0))["finding"] == "keys not read"
+
+
+def test_out_of_the_margin_with_right_counters_is_unclear_and_says_where():
+    found = finding(rows(), ratios=(1.0, 1.5))
+    assert (found["finding"], found["slow"]) == ("unclear", [2])
+    assert "bucket 2" in found["reason"]
+
+
+def probes(**jobs):
+    return pd.DataFrame(
+        [
+            {"arm": "probe", "status": "ok", "job": job.replace("_", "/"), "order": order, "prompt_ms": time}
+            for job, times in jobs.items()
+            for order, time in enumerate(times)
+        ]
+    )
+
+
+def test_drift_within_a_job_is_a_slope_and_not_one_disturbed_probe():
+    steady = probe_drift(probes(baseline_1=[100, 100, 180, 100, 100], fake_1=[100, 101, 100]))
+    assert steady["within_jobs"] < 0.02
+    assert drift_problem(steady, 0.1) is None
+    rising = probe_drift(probes(baseline_1=[100, 110, 120, 130, 140], fake_1=[120, 120, 120]))
+    assert rising["within_jobs"] == pytest.approx(20 / 120)
+    assert "within baseline/1" in drift_problem(rising, 0.1)
+
+
+def test_drift_between_jobs_leaves_out_turns_that_are_compared_among_themselves():
+    drift = probe_drift(probes(baseline_1=[100] * 3, fake_1=[105] * 3, fidelity_1024=[300] * 3))
+    assert drift["between_jobs"] == pytest.approx(5 / np.median([100] * 3 + [105] * 3 + [300] * 3))
+    assert "between jobs" in drift_problem(drift, 0.01)

@@ -1,0 +1,52 @@
+"""Whether the machine stayed the same: the fixed probe within and between jobs."""
+
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+PROBE = "probe"
+
+
+def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
+    """How much the fixed probe differed between jobs and within them, relative to its overall median.
+
+    Within a job: the median of its later half of probes against that of its earlier half. One
+    disturbed probe is no drift. Turns for fidelity are left out between jobs, since their arms are
+    compared within one job only.
+    """
+    probes = rows[(rows.arm == PROBE) & (rows.status == "ok")]
+    if probes.empty:
+        return {"n": 0, "between_jobs": None, "within_jobs": None, "median_ms": None, "jobs": {}}
+    overall = float(probes.prompt_ms.median())
+    compared = probes[~probes.job.str.startswith("fidelity/")]
+    medians = compared.groupby("job").prompt_ms.median()
+    within = {job: _trend(group.sort_values("order").prompt_ms.to_numpy()) for job, group in probes.groupby("job")}
+    return {
+        "n": len(probes),
+        "median_ms": overall,
+        "between_jobs": float((medians.max() - medians.min()) / overall) if len(medians) else 0.0,
+        "within_jobs": max(abs(value) for value in within.values()) / overall,
+        "jobs": {
+            job: {"median_ms": float(group.prompt_ms.median()), "within": within[job] / overall, "n": len(group)}
+            for job, group in probes.groupby("job")
+        },
+    }
+
+
+def _trend(values: np.ndarray) -> float:
+    half = ceil(len(values) / 2)
+    return float(np.median(values[-half:]) - np.median(values[:half]))
+
+
+def drift_problem(drift: dict[str, Any], bound: float) -> str | None:
+    """Why the drift forbids a verdict; None if it does not."""
+    if drift["between_jobs"] is None:
+        return None
+    if drift["between_jobs"] > bound:
+        return f"the probe differed by {100 * drift['between_jobs']:.0f} % between jobs, more than {100 * bound:.0f} %"
+    if drift["within_jobs"] > bound:
+        job = max(drift["jobs"], key=lambda name: abs(drift["jobs"][name]["within"]))
+        return f"the probe drifted by {100 * drift['within_jobs']:.0f} % within {job}, more than {100 * bound:.0f} %"
+    return None
