@@ -1,6 +1,7 @@
 # make reproduce   everything, from nothing to a report
 # make plan        what would be measured, for how long, in how much memory
 # make test-memory many more generated operations on the engine's memory
+# make bench       ratios measured side by side: depth sweep, fills, overhead, planning, the kernel
 # make test        formatting, lint, unit tests, engine tests, a whole small run
 # make lock        resolve requirements.lock anew
 
@@ -10,13 +11,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := $(BIN)/snakemake --cores all
 CONFIGFILES ?=
+BENCH ?=
 
 ifneq ($(CONFIGFILES),)
 SNAKEMAKE += --configfile $(CONFIGFILES)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: reproduce plan test test-memory test-resources format lock clean preflight
+.PHONY: reproduce plan test bench test-memory test-resources format lock clean preflight
 
 reproduce: $(VENV)/.complete
 	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
@@ -37,6 +39,9 @@ test: $(VENV)/.complete
 
 test-memory: test-resources
 	MEMORY_EXAMPLES=1000 $(BIN)/python -m pytest tests/engine/test_memory.py
+
+bench: test-resources
+	PYTHONPATH=workflow $(BIN)/python -m fakeprefix.bench $(BENCH)
 
 test-resources: $(VENV)/.complete
 	@$(SNAKEMAKE) test_resources

@@ -12,7 +12,7 @@ WORKFLOW = ROOT / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
 from fakeprefix.config import resolve  # noqa: E402
-from fakeprefix.engine.source import engine_key, load_series  # noqa: E402
+from fakeprefix.engine import source  # noqa: E402
 from fakeprefix.host import this_cpu  # noqa: E402
 from fakeprefix.runs import contract_file, models_folder  # noqa: E402
 from fakeprefix.server.client import Timings  # noqa: E402
@@ -41,13 +41,7 @@ def good_timings(prefix: int, new: int, n_kv: int) -> Timings:
 def engine_folder() -> Path:
     """Folder of the engine that the default configuration builds."""
     config = resolve(yaml.safe_load((ROOT / "config" / "config.yaml").read_text()))
-    series = load_series(ROOT / "patches", config["engine"]["series"])
-    return (
-        ROOT
-        / "resources"
-        / "engine"
-        / engine_key(config["engine"]["source"], series, config["engine"]["build"], this_cpu())
-    )
+    return source.engine_folder(ROOT, config["engine"], this_cpu())
 
 
 def contract_verdict() -> Path:

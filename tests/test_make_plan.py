@@ -88,5 +88,5 @@ def test_a_kept_state_that_would_swap_is_refused_before_anything_runs(tmp_path):
 
 def test_turns_beyond_the_models_context_are_refused(tmp_path):
     turns = {**MEASURE["fidelity"], "prefix_tokens": [10**7]}
-    with pytest.raises(MeasureError, match="do not fit the model's context"):
+    with pytest.raises(MeasureError, match="tokens do not fit the model's"):
         make(tmp_path, grid_steps([1000], [100]), measure=MEASURE | {"fidelity": turns})

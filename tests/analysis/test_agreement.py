@@ -9,9 +9,9 @@ from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.plots import draw_all
 from fakeprefix.analysis.verdict import agreement, verdict
 from fakeprefix.measure.records import Record, join_records
-from fakeprefix.plan import plan_steps, write_plan
+from fakeprefix.plan import PlanRules, plan_file, read_planned
 from fakeprefix.storage import write_json
-from fakeprefix.trace.steps import Step
+from fakeprefix.trace.steps import Step, write_steps
 
 CONFIG = {
     "confidence": 0.95,
@@ -63,8 +63,10 @@ def record(arm, step, bucket, repetition, prompt_ms, **more):
 def run(tmp_path):
     """A run without noise: 6 steps in 2 buckets, 4 of them measured, whole prompts 10 times as slow."""
     steps = [Step("t", i, 300 + 300 * i, 100 + 10 * (i % 3), decode_s=1.0, exec_s=0.5) for i in range(6)]
-    planned = plan_steps(steps, 1024, 2)
-    write_plan(tmp_path / "plan.parquet", planned)
+    write_steps(tmp_path / "steps.parquet", steps)
+    rules = PlanRules("reject", 100_000, 1024, 2)
+    plan_file(tmp_path / "steps.parquet", rules, tmp_path / "plan.parquet", tmp_path / "rejected.parquet")
+    planned = read_planned(tmp_path / "plan.parquet")
     rows, calls = [], [{"purpose": "naive", "results": [{"n_prompt": 512, "n_depth": 0, "samples_ns": [512e6, 512e6]}]}]
     chunks = []
     for item in planned:

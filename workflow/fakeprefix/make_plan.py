@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fakeprefix.errors import MeasureError
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fakeprefix.errors import FakePrefixError, MeasureError
 from fakeprefix.model.estimate import (
     available_memory,
     describe_seconds,
@@ -15,17 +19,8 @@ from fakeprefix.model.estimate import (
     refuse_if_too_large,
 )
 from fakeprefix.model.gguf_file import ModelFacts
-from fakeprefix.plan import (
-    MEASURED,
-    UNMEASURABLE,
-    PlannedStep,
-    check_histories,
-    context_tokens,
-    plan_steps,
-    write_plan,
-)
-from fakeprefix.storage import write_json, write_table
-from fakeprefix.trace.steps import REJECTED_SCHEMA, read_steps
+from fakeprefix.plan import MEASURED, PlannedStep, PlanRules, context_tokens, plan_file, read_planned
+from fakeprefix.storage import write_json
 
 log = logging.getLogger(__name__)
 
@@ -50,45 +45,48 @@ def make_plan(
         MeasureError: nothing is left to measure.
         ModelError: the experiment does not fit this machine's memory, or images need a projector.
     """
-    all_steps = read_steps(steps)
-    if any(step.images for step in all_steps) and facts.image is None:
-        raise MeasureError("model.mmproj: the trace has images, and no projector is given")
-    accepted, rejected = check_histories(all_steps, on_hole, facts.n_ctx_train)
-    planned = plan_steps(accepted, plan["bucket_width"], plan["max_steps_per_bucket"])
-    chosen = [item for item in planned if item.status == MEASURED]
-    if not chosen:
-        raise MeasureError(
-            f"nothing to measure: of {len(all_steps)} steps {len(rejected)} are refused and "
-            f"{sum(item.status == UNMEASURABLE for item in planned)} end within the first 256 columns"
-        )
-    fidelity = measure["fidelity"]
-    turns = [length + fidelity["new_tokens"] for length in fidelity["prefix_tokens"]]
-    if max(turns, default=0) >= facts.n_ctx_train:
-        raise MeasureError(
-            f"measure.fidelity.prefix_tokens: {max(turns)} tokens do not fit the model's context of {facts.n_ctx_train}"
-        )
-    n_ctx = context_tokens(planned, measure["decode_tokens"], max(turns, default=0))
-    kept = state_tokens(chosen, measure)
-    need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
-    refuse_if_too_large(need, available_memory())
-    seconds = {
-        arm: arm_seconds(arm, chosen, facts, measure, run["threads"]) for arm in [*measure["arms"], "depth_rate"]
-    }
-    if fidelity["prefix_tokens"]:
-        seconds["fidelity"] = fidelity_seconds(facts, fidelity, run["threads"])
-    write_plan(plan_output, planned)
-    write_table(rejected_output, (item.as_row() for item in rejected), REJECTED_SCHEMA)
-    summary = {
-        "n_steps": len(all_steps),
-        "n_rejected": len(rejected),
-        "n_unmeasurable": sum(item.status == UNMEASURABLE for item in planned),
-        "n_measured": len(chosen),
-        "n_ctx": n_ctx,
-        "buckets": bucket_rows(planned, plan["bucket_width"]),
-        "estimate": estimate_record(need, seconds),
-    }
-    write_json(summary_output, summary)
-    log.info("%s", describe(summary))
+    try:
+        rules = PlanRules(on_hole, facts.n_ctx_train, plan["bucket_width"], plan["max_steps_per_bucket"])
+        counts = plan_file(steps, rules, plan_output, rejected_output)
+        if counts.n_with_images and facts.image is None:
+            raise MeasureError("model.mmproj: the trace has images, and no projector is given")
+        if not counts.n_measured:
+            raise MeasureError(
+                f"nothing to measure: of {counts.n_steps} steps {counts.n_rejected} are refused and "
+                f"{counts.n_unmeasurable} end within the first 256 columns"
+            )
+        chosen = read_planned(plan_output, MEASURED)
+        fidelity = measure["fidelity"]
+        turns = [length + fidelity["new_tokens"] for length in fidelity["prefix_tokens"]]
+        if max(turns, default=0) >= facts.n_ctx_train:
+            raise MeasureError(
+                f"measure.fidelity.prefix_tokens: with the new ones {max(turns)} tokens do not fit the model's "
+                f"context of {facts.n_ctx_train}"
+            )
+        n_ctx = context_tokens(chosen, measure["decode_tokens"], max(turns, default=0))
+        kept = state_tokens(chosen, measure)
+        need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
+        refuse_if_too_large(need, available_memory())
+        seconds = {
+            arm: arm_seconds(arm, chosen, facts, measure, run["threads"]) for arm in [*measure["arms"], "depth_rate"]
+        }
+        if fidelity["prefix_tokens"]:
+            seconds["fidelity"] = fidelity_seconds(facts, fidelity, run["threads"])
+        summary = {
+            "n_steps": counts.n_steps,
+            "n_rejected": counts.n_rejected,
+            "n_unmeasurable": counts.n_unmeasurable,
+            "n_measured": counts.n_measured,
+            "n_ctx": n_ctx,
+            "buckets": bucket_rows(plan_output, plan["bucket_width"]),
+            "estimate": estimate_record(need, seconds),
+        }
+        write_json(summary_output, summary)
+        log.info("%s", describe(summary))
+    except FakePrefixError:
+        plan_output.unlink(missing_ok=True)
+        rejected_output.unlink(missing_ok=True)
+        raise
 
 
 def state_tokens(chosen: Sequence[PlannedStep], measure: dict[str, Any]) -> int:
@@ -134,21 +132,23 @@ def arm_seconds(
     return total
 
 
-def bucket_rows(planned: Sequence[PlannedStep], width: int) -> list[dict[str, Any]]:
+def bucket_rows(plan: Path, width: int) -> list[dict[str, Any]]:
     """One row a bucket: bounds in tokens, steps, measured ones, range of prefix lengths."""
+    table = pq.read_table(plan, columns=["bucket", "status", "prefix_tokens"])
+    bucket, prefix = table["bucket"].to_numpy(), table["prefix_tokens"].to_numpy()
+    measured = pc.equal(table["status"], MEASURED).to_numpy()
     rows = []
-    for bucket in sorted({item.bucket for item in planned}):
-        items = [item for item in planned if item.bucket == bucket]
-        prefixes = [item.step.prefix_tokens for item in items]
+    for number in np.unique(bucket).tolist():
+        mine = bucket == number
         rows.append(
             {
-                "bucket": bucket,
-                "from_tokens": (bucket - 1) * width + 1,
-                "to_tokens": bucket * width,
-                "steps": len(items),
-                "measured": sum(item.status == MEASURED for item in items),
-                "prefix_min": min(prefixes),
-                "prefix_max": max(prefixes),
+                "bucket": number,
+                "from_tokens": (number - 1) * width + 1,
+                "to_tokens": number * width,
+                "steps": int(mine.sum()),
+                "measured": int(measured[mine].sum()),
+                "prefix_min": int(prefix[mine].min()),
+                "prefix_max": int(prefix[mine].max()),
             }
         )
     return rows

@@ -1,18 +1,21 @@
 """From steps to buckets: what is measured, what stands for what, and what cannot be measured."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fakeprefix.errors import TraceError
-from fakeprefix.storage import write_table
+from fakeprefix.storage import table_writer
 from fakeprefix.trace.run import first_hole
-from fakeprefix.trace.steps import STEP_SCHEMA, Step
+from fakeprefix.trace.steps import REJECTED_SCHEMA, STEP_SCHEMA, Step
 
 # the attention reads whole groups of this many columns (GGML_PAD in llama-kv-cache.cpp): below it nothing differs
 COLUMNS = 256
@@ -26,6 +29,11 @@ PLAN_SCHEMA = pa.schema(
 )
 
 MEASURED, SAMPLED_OUT, UNMEASURABLE = "measured", "sampled_out", "unmeasurable"
+STATUSES = np.array([MEASURED, SAMPLED_OUT, UNMEASURABLE])
+_MEASURED, _SAMPLED_OUT, _UNMEASURABLE = range(3)
+
+# steps that are in memory at a time
+BATCH_STEPS = 65_536
 
 
 @dataclass(frozen=True)
@@ -45,78 +53,172 @@ class PlannedStep:
 
 
 @dataclass(frozen=True)
-class Rejection:
-    """A step that is refused, why, and what its user can do."""
+class PlanRules:
+    """What decides about a step.
 
-    step: Step
-    position: int | None
-    reason: str
-    remedy: str
-
-    def as_row(self) -> dict[str, Any]:
-        return {
-            "task_id": self.step.task_id,
-            "step": self.step.step,
-            "position": self.position,
-            "reason": self.reason,
-            "remedy": self.remedy,
-        }
-
-
-def check_histories(steps: Sequence[Step], on_hole: str, n_ctx_max: int) -> tuple[list[Step], list[Rejection]]:
-    """Apply the logical-run contract to every step's history.
-
-    Args:
+    Attributes:
         on_hole: ``reject`` refuses a step with a hole; ``recompute`` keeps the tokens before the hole
             as prefix and prefills everything after it.
         n_ctx_max: largest context of the model in tokens.
+        bucket_width: in tokens, a multiple of 256.
+        max_steps_per_bucket: steps of a bucket that are measured themselves.
     """
-    accepted, rejected = [], []
-    for step in steps:
-        if step.total_tokens >= n_ctx_max:
-            reason = f"prefix and new tokens, {step.total_tokens}, do not fit the model's context of {n_ctx_max}"
-            rejected.append(Rejection(step, None, reason, "use a model with a longer context"))
-            continue
-        hole = first_hole(step.visible)
-        if hole is None:
-            accepted.append(step)
-        elif on_hole == "recompute":
-            kept = min(hole.n_orphaned, step.prefix_tokens)
-            new = step.total_tokens - kept
-            first = step.visible[0][0]
-            # of the images that are prefilled again only the token count is known
-            accepted.append(
-                replace(step, prefix_tokens=kept, new_tokens=new, visible=((first, first + kept - 1),) if kept else ())
-            )
-        else:
-            reason = f"position {hole.position} is missing, {hole.n_orphaned} live tokens before it would be orphaned"
-            rejected.append(Rejection(step, hole.position, reason, "set trace.on_hole: recompute"))
-    return accepted, rejected
+
+    on_hole: str
+    n_ctx_max: int
+    bucket_width: int
+    max_steps_per_bucket: int
 
 
-def plan_steps(steps: Sequence[Step], bucket_width: int, max_steps_per_bucket: int) -> list[PlannedStep]:
-    """Assign buckets and choose the steps that are measured.
+@dataclass(frozen=True)
+class PlanCounts:
+    """How many steps came to be what."""
+
+    n_steps: int
+    n_rejected: int
+    n_unmeasurable: int
+    n_measured: int
+    n_with_images: int
+
+
+def plan_file(steps: Path, rules: PlanRules, plan: Path, rejected: Path) -> PlanCounts:
+    """Check every step's history, assign buckets and choose the steps that are measured.
+
+    Steps stream through in batches, twice: once to see all lengths, once to write. Only a few numbers
+    a step stay in memory. The plan keeps the order of the steps.
+
+    Args:
+        steps: Parquet of `STEP_SCHEMA`.
+        plan, rejected: files to write; refused steps are not in the plan.
+
+    Raises:
+        TraceError: the bucket width is not a multiple of 256.
+    """
+    if rules.bucket_width < COLUMNS or rules.bucket_width % COLUMNS:
+        raise TraceError(f"plan.bucket_width: {rules.bucket_width} is not a multiple of {COLUMNS}")
+    checked, n_with_images = [], 0
+    with table_writer(rejected, REJECTED_SCHEMA) as writer:
+        for batch in _batches(steps, ["task_id", "step", "prefix_tokens", "new_tokens", "images", "visible"]):
+            found = _check(batch, rules)
+            checked.append(found)
+            n_with_images += int(np.count_nonzero(_list_lengths(batch["images"])))
+            if found.rejections:
+                writer.write_table(pa.Table.from_pylist(found.rejections, schema=REJECTED_SCHEMA))
+    prefix = np.concatenate([part.prefix for part in checked])
+    total = prefix + np.concatenate([part.new for part in checked])
+    accepted = np.concatenate([part.accepted for part in checked])
+    bucket, status = assign(prefix[accepted], total[accepted], rules.bucket_width, rules.max_steps_per_bucket)
+    with table_writer(plan, PLAN_SCHEMA) as writer:
+        start = 0
+        for batch, part in zip(_batches(steps), checked, strict=True):
+            kept = part.apply(batch)
+            end = start + kept.num_rows
+            columns = [*kept.columns, pa.array(bucket[start:end]), pa.array(STATUSES[status[start:end]].tolist())]
+            writer.write_table(pa.Table.from_arrays(columns, names=PLAN_SCHEMA.names).cast(PLAN_SCHEMA))
+            start = end
+    return PlanCounts(
+        n_steps=len(accepted),
+        n_rejected=int(np.count_nonzero(~accepted)),
+        n_unmeasurable=int(np.count_nonzero(STATUSES[status] == UNMEASURABLE)),
+        n_measured=int(np.count_nonzero(STATUSES[status] == MEASURED)),
+        n_with_images=n_with_images,
+    )
+
+
+def assign(prefix: np.ndarray, total: np.ndarray, width: int, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Buckets, and what becomes of each step.
 
     Within a bucket the measured steps are spread evenly over the prefix lengths, ends included, so
     that a fit over them covers the bucket.
 
-    Raises:
-        TraceError: `bucket_width` is not a multiple of 256.
+    Args:
+        prefix: prefix lengths in tokens, shape ``(n,)``.
+        total: prefix and new tokens, shape ``(n,)``.
+
+    Returns:
+        Bucket ``ceil(total / width)`` and index into `STATUSES`, both of shape ``(n,)``.
     """
-    if bucket_width < COLUMNS or bucket_width % COLUMNS:
-        raise TraceError(f"plan.bucket_width: {bucket_width} is not a multiple of {COLUMNS}")
-    buckets: dict[int, list[Step]] = {}
-    for step in steps:
-        buckets.setdefault(ceil(step.total_tokens / bucket_width), []).append(step)
-    planned = []
-    for bucket in sorted(buckets):
-        ordered = sorted(buckets[bucket], key=lambda s: (s.prefix_tokens, s.new_tokens, s.task_id, s.step))
-        measurable = [step for step in ordered if step.total_tokens > COLUMNS]
-        chosen = {id(measurable[i]) for i in spread(len(measurable), max_steps_per_bucket)}
-        for step in ordered:
-            status = MEASURED if id(step) in chosen else SAMPLED_OUT
-            planned.append(PlannedStep(step, bucket, status if step.total_tokens > COLUMNS else UNMEASURABLE))
-    return planned
+    bucket = -(-total // width)
+    status = np.where(total > COLUMNS, _SAMPLED_OUT, _UNMEASURABLE)
+    measurable = np.flatnonzero(total > COLUMNS)
+    ordered = measurable[np.lexsort((total[measurable], prefix[measurable], bucket[measurable]))]
+    starts = np.flatnonzero(np.diff(bucket[ordered], prepend=-1))
+    for start, end in pairwise([*starts.tolist(), len(ordered)]):
+        status[ordered[start + np.array(spread(end - start, max_steps))]] = _MEASURED
+    return bucket, status
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """One batch after the check of histories, `n` steps.
+
+    Attributes:
+        prefix, new: tokens, shape ``(n,)``, after recomputing.
+        accepted: shape ``(n,)``.
+        recomputed: visible ranges of the steps whose prefix was cut at a hole, by index.
+        rejections: rows of `REJECTED_SCHEMA`.
+    """
+
+    prefix: np.ndarray
+    new: np.ndarray
+    accepted: np.ndarray
+    recomputed: dict[int, list[list[int]]]
+    rejections: list[dict[str, Any]]
+
+    def apply(self, batch: pa.RecordBatch) -> pa.Table:
+        """The accepted steps of the batch, with their new numbers."""
+        table = pa.Table.from_batches([batch])
+        if self.recomputed:
+            visible = table["visible"].to_pylist()
+            for index, ranges in self.recomputed.items():
+                visible[index] = ranges
+            # of the images that are prefilled again only the token count is known
+            for name, values in (("prefix_tokens", self.prefix), ("new_tokens", self.new), ("visible", visible)):
+                field = STEP_SCHEMA.field(name)
+                table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+        return table.filter(pa.array(self.accepted))
+
+
+def _check(batch: pa.RecordBatch, rules: PlanRules) -> _Checked:
+    prefix, new = (batch[name].to_numpy().copy() for name in ("prefix_tokens", "new_tokens"))
+    too_long = prefix + new >= rules.n_ctx_max
+    accepted = ~too_long
+    rejections, recomputed = [], {}
+
+    def reject(index: int, position: int | None, reason: str, remedy: str) -> None:
+        accepted[index] = False
+        names = {name: batch[name][index].as_py() for name in ("task_id", "step")}
+        rejections.append({**names, "position": position, "reason": reason, "remedy": remedy})
+
+    # one range or none cannot have a hole
+    suspects = _list_lengths(batch["visible"]) > 1
+    for index in np.flatnonzero(suspects | too_long).tolist():
+        if too_long[index]:
+            reason = f"prefix and new tokens, {prefix[index] + new[index]}, do not fit the model's context of "
+            reject(index, None, f"{reason}{rules.n_ctx_max}", "use a model with a longer context")
+            continue
+        visible = batch["visible"][index].as_py()
+        hole = first_hole(visible)
+        if hole is None:
+            continue
+        if rules.on_hole == "recompute":
+            kept = min(hole.n_orphaned, int(prefix[index]))
+            new[index] += prefix[index] - kept
+            prefix[index] = kept
+            first = visible[0][0]
+            recomputed[index] = [[first, first + kept - 1]] if kept else []
+        else:
+            reason = f"position {hole.position} is missing, {hole.n_orphaned} live tokens before it would be orphaned"
+            reject(index, hole.position, reason, "set trace.on_hole: recompute")
+    return _Checked(prefix, new, accepted, recomputed, rejections)
+
+
+def _batches(path: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    return pq.ParquetFile(path).iter_batches(BATCH_STEPS, columns=columns or STEP_SCHEMA.names)
+
+
+def _list_lengths(column: pa.Array) -> np.ndarray:
+    return pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
 
 
 def spread(n: int, k: int) -> list[int]:
@@ -128,16 +230,11 @@ def spread(n: int, k: int) -> list[int]:
     return sorted({round(i * (n - 1) / (k - 1)) for i in range(k)})
 
 
-def write_plan(path: Path, planned: Sequence[PlannedStep]) -> None:
-    """Write the plan as Parquet."""
-    rows = (item.step.as_row() | {"bucket": item.bucket, "status": item.status} for item in planned)
-    write_table(path, rows, PLAN_SCHEMA)
-
-
-def read_plan(path: Path) -> list[PlannedStep]:
-    """Read a plan written by `write_plan`."""
+def read_planned(path: Path, status: str | None = None, bucket: int | None = None) -> list[PlannedStep]:
+    """Steps of a plan, all or those with a status and of a bucket, in the plan's order."""
+    filters = [(name, "=", value) for name, value in (("status", status), ("bucket", bucket)) if value is not None]
     planned = []
-    for row in pq.read_table(path).to_pylist():
+    for row in pq.read_table(path, filters=filters or None).to_pylist():
         bucket, status = row.pop("bucket"), row.pop("status")
         planned.append(PlannedStep(Step.from_row(row, str(path)), bucket, status))
     return planned
@@ -145,16 +242,15 @@ def read_plan(path: Path) -> list[PlannedStep]:
 
 def measured_buckets(path: Path) -> list[int]:
     """Buckets of a plan that have something to measure."""
-    table = pq.read_table(path, columns=["bucket", "status"])
-    return sorted({row["bucket"] for row in table.to_pylist() if row["status"] == MEASURED})
+    column = pq.read_table(path, columns=["bucket"], filters=[("status", "=", MEASURED)])["bucket"]
+    return sorted(pc.unique(column).to_pylist())
 
 
-def context_tokens(planned: Sequence[PlannedStep], decode_tokens: int, at_least: int = COLUMNS) -> int:
+def context_tokens(measured: Sequence[PlannedStep], decode_tokens: int, at_least: int = COLUMNS) -> int:
     """Context for every job of a run, in tokens: the longest step, room to decode, rounded up to 256 columns.
 
     Args:
         at_least: tokens of the longest other request.
     """
-    longest = max((item.step.total_tokens for item in planned if item.status == MEASURED), default=COLUMNS)
-    longest = max(longest, at_least)
+    longest = max([item.step.total_tokens for item in measured] + [at_least])
     return COLUMNS * ceil((longest + decode_tokens + 1) / COLUMNS) + COLUMNS

@@ -33,6 +33,7 @@ NOT_RESULT_CODE = (
     "snakemake_settings.py",
     "analysis/plots.py",
     "analysis/report.py",
+    "bench/",
 )
 
 
@@ -49,7 +50,7 @@ def code_sha256(package: Path, parts: Iterable[str] = ("",)) -> str:
     modules = [
         path
         for path in package.rglob("*.py")
-        if path.relative_to(package).as_posix() not in NOT_RESULT_CODE
+        if not path.relative_to(package).as_posix().startswith(NOT_RESULT_CODE)
         and path.relative_to(package).as_posix().startswith(prefixes)
     ]
     return sha256_files(modules, package)

@@ -62,6 +62,13 @@ def write_table(path: str | Path, rows: Iterable[dict[str, Any]] | pa.Table, sch
         pq.write_table(table, temporary, compression="zstd")
 
 
+@contextmanager
+def table_writer(path: str | Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """Write Parquet batch by batch, so that no more than one is in memory; the file appears when it is whole."""
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        yield writer
+
+
 def sha256_file(path: str | Path) -> str:
     """Hex digest of a file's content."""
     with Path(path).open("rb") as file:

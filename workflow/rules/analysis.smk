@@ -69,6 +69,5 @@ rule report:
         "../../envs/analysis.yaml"
     params:
         template=WORKFLOW / "report" / "report.html.jinja",
-        code=code("analysis/report.py", "analysis/plots.py"),
     script:
         "../scripts/report.py"

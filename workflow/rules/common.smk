@@ -8,7 +8,7 @@ from snakemake.exceptions import WorkflowError
 
 from fakeprefix import jobs, runs
 from fakeprefix.config import resolve
-from fakeprefix.engine.source import engine_key, load_series
+from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
 from fakeprefix.plan import measured_buckets
@@ -20,7 +20,7 @@ RESULTS = Path("results")
 try:
     CONFIG = resolve(config)
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
-    ENGINE_KEY = engine_key(CONFIG["engine"]["source"], SERIES, CONFIG["engine"]["build"], this_cpu())
+    ENGINE = engine_folder(Path(), CONFIG["engine"], this_cpu()).as_posix()
     IDENTITY = runs.identity_of(CONFIG, SERIES.sha256, runs.code_sha256(PACKAGE))
     RUN_NAME = runs.choose(
         RESULTS,
@@ -33,7 +33,6 @@ except FakePrefixError as error:
     raise WorkflowError(str(error))
 
 RUN = f"results/{RUN_NAME}"
-ENGINE = f"resources/engine/{ENGINE_KEY}"
 SERVER = f"{ENGINE}/build-fast/bin/llama-server"
 CONTRACT = str(runs.contract_file(Path(ENGINE), PACKAGE))
 MODELS = str(runs.models_folder(Path(), PACKAGE))

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.measure.protocol import ServerLife, measure_bucket, steps_of_bucket
-from fakeprefix.plan import MEASURED, read_plan
+from fakeprefix.measure.protocol import ServerLife, measure_bucket
+from fakeprefix.plan import MEASURED, read_planned
 from fakeprefix.storage import read_json
-from fakeprefix.trace.steps import read_steps
+from fakeprefix.trace.steps import read_tasks
 
 with job(snakemake.log[0]):
     arm, bucket = snakemake.params.arm, int(snakemake.wildcards.bucket)
@@ -22,12 +22,13 @@ with job(snakemake.log[0]):
         snakemake.input.server_config,
         snakemake.log[0],
     )
+    steps = [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket)]
     measure_bucket(
         life,
         arm,
         bucket,
-        steps_of_bucket(read_plan(Path(snakemake.input.plan)), bucket, MEASURED),
-        list(read_steps(Path(snakemake.input.steps))),
+        steps,
+        read_tasks(Path(snakemake.input.steps), {step.task_id for step in steps}),
         Path(snakemake.input.images),
         snakemake.params.measure["repetitions"][arm],
     )

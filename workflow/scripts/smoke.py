@@ -5,13 +5,13 @@ from pathlib import Path
 from fakeprefix.engine.smoke import fill_of_run, smoke_test
 from fakeprefix.jobs import job
 from fakeprefix.measure.guard import timing_slot
-from fakeprefix.plan import read_plan
+from fakeprefix.plan import MEASURED, read_planned
 from fakeprefix.server.settings import EngineSettings
 from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]), timing_slot():
     n_ctx = read_json(snakemake.input.summary)["n_ctx"]
-    images = [image for item in read_plan(Path(snakemake.input.plan)) for image in item.step.images]
+    images = [image for item in read_planned(Path(snakemake.input.plan), MEASURED) for image in item.step.images]
     smoke_test(
         Path(snakemake.params.server),
         EngineSettings.from_config(snakemake.params.run, n_ctx),

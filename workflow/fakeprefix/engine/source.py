@@ -92,6 +92,18 @@ def engine_key(spec: dict[str, Any], series: Series, build: dict[str, Any], cpu:
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
 
 
+def engine_folder(root: Path, engine: dict[str, Any], cpu: str) -> Path:
+    """Folder of the engine that a project builds.
+
+    Args:
+        root: of the project.
+        engine: section ``engine`` of the configuration.
+        cpu: the machine's, see `fakeprefix.host.this_cpu`.
+    """
+    series = load_series(root / "patches", engine["series"])
+    return root / "resources" / "engine" / engine_key(engine["source"], series, engine["build"], cpu)
+
+
 def prepare_source(spec: dict[str, Any], series: Series, downloads: Path, tree: Path, manifest: Path) -> None:
     """Fetch, verify and patch; `tree` appears only when all of it has succeeded.
 

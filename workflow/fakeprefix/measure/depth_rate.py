@@ -57,17 +57,17 @@ def bench_depths(
     progress = Progress("depth rate", sum(depths) + NAIVE_TOKENS)
     calls = []
     with timing_slot():
-        calls.append(_call(binary, settings, model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
+        calls.append(call_bench(binary, settings, model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
         progress.advance(NAIVE_TOKENS, "depth 0")
         for depth in depths:
             sizes = sorted({piece for step in steps if step.prefix_tokens == depth for piece in chunks(step)})
-            calls.append(_call(binary, settings, model, depth, sizes, repetitions, log_path, "matched"))
+            calls.append(call_bench(binary, settings, model, depth, sizes, repetitions, log_path, "matched"))
             progress.advance(depth, f"depth {depth}")
     pieces = [{"task_id": step.task_id, "step": step.step, "chunks": chunks(step)} for step in steps]
     write_json(output, {"settings": settings.as_dict(), "steps": pieces, "calls": calls})
 
 
-def _call(
+def call_bench(
     binary: Path,
     settings: EngineSettings,
     model: Path,
@@ -77,6 +77,14 @@ def _call(
     log_path: Path,
     purpose: str,
 ) -> dict[str, Any]:
+    """One call of ``llama-bench``: prefill of `sizes` tokens each over `depth` cells that it computes first.
+
+    Returns:
+        What was asked, the command, and its JSON with all samples, in ns.
+
+    Raises:
+        MeasureError: it failed or answered something else than was asked.
+    """
     command = [str(binary), "--model", str(model), *settings.bench_arguments()]
     command += ["--n-prompt", ",".join(map(str, sizes)), "--n-gen", "0", "--n-depth", str(depth)]
     command += ["--repetitions", str(repetitions), "--output", "json"]

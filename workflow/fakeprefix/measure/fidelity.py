@@ -95,7 +95,7 @@ def measure_fidelity(
         ServerError: the server could not be started or died.
     """
     arms = contestants(fills, with_cached)
-    progress = Progress(f"fidelity, L = {prefix_tokens}", rounds.at_least)
+    progress = Progress(f"fidelity, L = {prefix_tokens}", rounds.at_most)
     with life.session() as session:
         session.warm_up()
         for fill in fills:
@@ -111,12 +111,12 @@ def measure_fidelity(
                 record = _turn(session, arms[place], prefix_tokens, new_tokens, number)
                 if record.status == OK:
                     seen[arms[place]][number] = record.prompt_ms
-            progress.advance(1, f"round {number + 1}")
-            if number + 1 >= rounds.at_least:
-                width = widest_interval(seen)
-                if width < rounds.margin or time.monotonic() - started > rounds.budget_s:
-                    log.info("%d rounds, widest interval of a fill %.2f %%", number + 1, 100 * width)
-                    break
+            width = widest_interval(seen)
+            progress.advance(1, f"round {number + 1} of at most {rounds.at_most}, widest interval {100 * width:.1f} %")
+            enough = width < rounds.margin or time.monotonic() - started > rounds.budget_s
+            if enough and number + 1 >= rounds.at_least:
+                log.info("%d rounds, widest interval of a fill %.2f %%", number + 1, 100 * width)
+                break
 
 
 def widest_interval(seen: dict[Contestant, dict[int, float]]) -> float:

@@ -152,7 +152,7 @@ def measure_bucket(
     history: Sequence[Step],
     images: Path,
     repetitions: int,
-) -> None:
+) -> float:
     """Measure the steps of one bucket with one arm.
 
     Args:
@@ -160,6 +160,9 @@ def measure_bucket(
         history: all steps of the trace, to rebuild prefixes.
         images: folder with the trace's images.
         repetitions: of every step.
+
+    Returns:
+        Seconds in which the server worked, see `Session`.
     """
     load = image_loader(images)
     weights = {id(step): step.total_tokens if arm in (BASELINE, CACHED_PREFIX) else step.new_tokens for step in steps}
@@ -173,6 +176,7 @@ def measure_bucket(
             request = arm_request(arm, step, earlier, repetition, life.fill, load)
             session.measure(subject_of(step, bucket), arm, request, repetition)
             progress.advance(weights[id(step)], f"repetition {repetition + 1}/{repetitions}")
+    return session.server_s
 
 
 def schedule(arm: str, bucket: int, steps: Sequence[Step], repetitions: int) -> list[tuple[Step, int]]:
@@ -205,8 +209,3 @@ def warm_up_image(steps: Sequence[Step]) -> Segment | None:
         return None
     picture = screenshot(image.width, image.height, "warm-up")
     return Segment(16, "warm-up/text", Image(mark(picture, "warm-up"), image.tokens))
-
-
-def steps_of_bucket(planned: Sequence[Any], bucket: int, status: str) -> tuple[Step, ...]:
-    """The steps of a plan with this bucket and status."""
-    return tuple(item.step for item in planned if item.bucket == bucket and item.status == status)

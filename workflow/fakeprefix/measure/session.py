@@ -60,6 +60,10 @@ class Session:
         probe: the fixed request.
         decode_tokens: tokens to decode, the first included.
         timeout_s: longest time for one request.
+
+    Attributes:
+        server_s: seconds in which the server worked: its start, the warm-up, and by its own clocks
+            every repetition; the rest of a job's time is ours.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Session:
         self.memory_type: str = props["resolved"]["memory_type"]
         self.fill = None if props["fake_prefix_unsupported"] else fill
         self.probe, self.decode_tokens, self.timeout_s = probe, decode_tokens, timeout_s
+        self.server_s = server.start_s
         self._order = 0
         self._saved: tuple[Segment, ...] | None = None
 
@@ -90,9 +95,11 @@ class Session:
         if image_segment is not None and self.has_vision:
             segments.append(image_segment)
         options = {"timeout_s": self.timeout_s, **self.builder.one_word_answer}
+        started = time.monotonic()
         self.client.complete(self.builder.prompt(segments), **options)
         request = self._probe_request(-1)
         self.client.complete(self.builder.prompt(request.segments), **options, **request.options)
+        self.server_s += time.monotonic() - started
 
     def measure_probe(self, repetition: int, bucket: int) -> Record:
         """One repetition of the fixed request."""
@@ -186,6 +193,7 @@ class Session:
     ) -> Record:
         expected = expected_counts(record.prefix_tokens, record.new_tokens, request.prefix_source, self.memory_type)
         problem = mismatch(expected, timings) or clocks.problem()
+        self.server_s += (timings.install_ms + timings.prompt_ms + timings.predicted_ms) / 1e3
         return replace(
             record,
             cache_n=timings.cache_n,

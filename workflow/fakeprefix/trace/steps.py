@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -162,6 +162,12 @@ def read_steps(path: Path) -> list[Step]:
             raise TraceError(f"{path}: task {step.task_id!r}, step {step.step} appears twice")
         seen.add(key)
     return steps
+
+
+def read_tasks(path: Path, task_ids: Collection[str]) -> list[Step]:
+    """The steps of some tasks from a Parquet file of this project, in file order."""
+    rows = pq.read_table(path, filters=[("task_id", "in", sorted(task_ids))]).to_pylist()
+    return [Step.from_row(row, f"{path}") for row in rows]
 
 
 def copy_images(steps: Iterable[Step], source: Path, folder: Path) -> None:

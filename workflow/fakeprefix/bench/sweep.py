@@ -1,0 +1,132 @@
+"""A depth sweep with a fabricated prefix against one with ``llama-bench -d``, whole processes."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fakeprefix.analysis.statistics import Bootstrap
+from fakeprefix.bench.subject import Subject
+from fakeprefix.errors import MeasureError
+from fakeprefix.measure.arms import FAKE_PREFIX, prefixed_request
+from fakeprefix.measure.depth_rate import call_bench
+from fakeprefix.measure.guard import timing_slot
+from fakeprefix.measure.order import balanced_orders
+from fakeprefix.progress import Progress
+from fakeprefix.server.client import Timings
+from fakeprefix.server.process import Server, running_server
+from fakeprefix.server.prompts import PromptBuilder, Segment
+
+FILLS = ("zero", "random", "tile")
+FILL = "tile"
+
+
+class _Requests:
+    """Requests over a fabricated prefix to one server."""
+
+    def __init__(self, server: Server, new_tokens: int) -> None:
+        self._client, self._new = server.client, new_tokens
+        self._builder = PromptBuilder(server.client, server.client.props()["media_marker"])
+
+    def send(self, depth: int, fill: str, number: int) -> Timings:
+        """One request, checked to have prefilled the new tokens and nothing else."""
+        new = (Segment(self._new, f"bench/{number}"),)
+        request = prefixed_request(FAKE_PREFIX, depth, new, "bench/prefix", fill)
+        prompt = self._builder.prompt(request.segments)
+        answer = self._client.complete(prompt, **self._builder.one_word_answer, **request.options)
+        timings = Timings.from_answer(answer)
+        if (timings.cache_n, timings.prompt_n) != (depth, self._new):
+            raise MeasureError(f"depth {depth}: cache_n = {timings.cache_n}, prompt_n = {timings.prompt_n}")
+        return timings
+
+
+def depth_sweep(
+    subject: Subject, depths: Sequence[int], new_tokens: int, repetitions: int, bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """Wall time of both programs a depth, from the start of the process to its end, and their answers.
+
+    Each depth is a process of its own on both sides, each warms up once.
+    """
+    rows = []
+    # llama-bench's work grows a little faster than the depth
+    progress = Progress("bench: depth sweep", sum(depths))
+    for depth in depths:
+        settings = subject.settings(depth + new_tokens)
+        with timing_slot():
+            started = time.monotonic()
+            call = call_bench(
+                subject.bench, settings, subject.model, depth, [new_tokens], repetitions, subject.log, "bench"
+            )
+            bench_wall_s = time.monotonic() - started
+            started = time.monotonic()
+            with running_server(subject.server, settings, subject.model, None, subject.log) as server:
+                requests = _Requests(server, new_tokens)
+                requests.send(depth, FILL, -1)
+                ours = [requests.send(depth, FILL, number).prompt_ms for number in range(repetitions)]
+            our_wall_s = time.monotonic() - started
+        theirs = [nanoseconds / 1e6 for nanoseconds in call["results"][0]["samples_ns"]]
+        ratio = bootstrap.ratio(ours, theirs)
+        rows.append(
+            {
+                "depth": depth,
+                "bench_wall_s": bench_wall_s,
+                "our_wall_s": our_wall_s,
+                "times_cheaper": bench_wall_s / our_wall_s,
+                "bench_ms": theirs,
+                "our_ms": ours,
+                "answer_ratio": ratio.value,
+                "answer_ratio_low": ratio.low,
+                "answer_ratio_high": ratio.high,
+            }
+        )
+        progress.advance(depth, f"depth {depth}")
+    return {
+        "new_tokens": new_tokens,
+        "repetitions": repetitions,
+        "rows": rows,
+        "times_cheaper": sum(row["bench_wall_s"] for row in rows) / sum(row["our_wall_s"] for row in rows),
+        "times_cheaper_deepest": rows[-1]["times_cheaper"],
+    }
+
+
+def install_errors(
+    subject: Subject, depths: Sequence[int], new_tokens: int, rounds: int, bootstrap: Bootstrap
+) -> list[dict[str, Any]]:
+    """What a measurement would say with the install inside the clock, and with each fill, by depth.
+
+    The fills take turns in balanced random order in one server; ratios are paired within a round.
+    """
+    rows = []
+    progress = Progress("bench: fills and installs", len(depths) * rounds)
+    with timing_slot():
+        for depth in depths:
+            settings = subject.settings(depth + new_tokens)
+            seen: dict[str, list[Timings]] = {fill: [] for fill in FILLS}
+            with running_server(subject.server, settings, subject.model, None, subject.log) as server:
+                requests = _Requests(server, new_tokens)
+                for fill in FILLS:
+                    requests.send(depth, fill, -1)
+                for number, order in zip(range(rounds), balanced_orders(len(FILLS), f"bench/{depth}"), strict=False):
+                    for place in order:
+                        seen[FILLS[place]].append(requests.send(depth, FILLS[place], number))
+                    progress.advance(1, f"depth {depth}")
+            for fill, timings in seen.items():
+                pairs = zip(timings, seen[FILL], strict=True)
+                bias = bootstrap.median([one.prompt_ms / other.prompt_ms for one, other in pairs])
+                inside = bootstrap.median([1 + one.install_ms / one.prompt_ms for one in timings])
+                rows.append(
+                    {
+                        "depth": depth,
+                        "fill": fill,
+                        "prompt_ms": bootstrap.median([one.prompt_ms for one in timings]).value,
+                        "install_ms": bootstrap.median([one.install_ms for one in timings]).value,
+                        "install_bytes": timings[0].install_bytes,
+                        "rounds": rounds,
+                        "over_tile": bias.value,
+                        "over_tile_low": bias.low,
+                        "over_tile_high": bias.high,
+                        "with_install_inside": inside.value,
+                        "with_install_inside_low": inside.low,
+                        "with_install_inside_high": inside.high,
+                    }
+                )
+    return rows
