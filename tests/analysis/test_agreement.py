@@ -7,6 +7,7 @@ import pytest
 from fakeprefix.analysis.agreement import Settings, analyse, write_analysis
 from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.plots import draw_all
+from fakeprefix.analysis.report import policy_statement
 from fakeprefix.analysis.verdict import agreement, verdict
 from fakeprefix.measure.records import Record, join_records
 from fakeprefix.plan import PlanRules, plan_file, read_planned
@@ -38,7 +39,7 @@ def record(arm, step, bucket, repetition, prompt_ms, **more):
         "bucket": bucket,
         "arm": arm,
         "fill": "tile",
-        "policy": "keep_all",
+        "policy": step.policy,
         "history": "text",
         "repetition": repetition,
         "order": repetition,
@@ -80,7 +81,7 @@ def run(tmp_path):
             rows.append(record("probe", step, bucket, repetition, 50.0, job=f"fake_prefix/{bucket}", task_id="(probe)"))
         result = {"n_prompt": step.new_tokens, "n_depth": step.prefix_tokens, "samples_ns": [cost * 1e6] * 3}
         calls.append({"purpose": "matched", "results": [result]})
-        chunks.append({"task_id": "t", "step": step.step, "chunks": [step.new_tokens]})
+        chunks.append({"task_id": "t", "policy": "keep_all", "step": step.step, "chunks": [step.new_tokens]})
     write_json(tmp_path / "rate.json", {"steps": chunks, "calls": calls})
     return tmp_path, rows
 
@@ -90,7 +91,14 @@ def analysed(run, rows=None, config=CONFIG):
     (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows or good))
     join_records([folder / "rows.jsonl"], folder / "measurements.parquet")
     settings = Settings(config, "tile", PLAN, "hybrid")
-    return analyse(folder / "measurements.parquet", folder / "plan.parquet", [folder / "rate.json"], [], settings)
+    return analyse(
+        folder / "measurements.parquet",
+        folder / "plan.parquet",
+        folder / "rejected.parquet",
+        [folder / "rate.json"],
+        [],
+        settings,
+    )
 
 
 def test_without_noise_the_speedup_is_exact_and_the_verdict_is_trusted(run):
@@ -157,7 +165,7 @@ def test_the_order_of_reasons():
     assert verdict(True, None, faithful, ["agrees", "agrees"]) == "trusted"
     assert verdict(True, None, faithful, ["agrees", "undecided"]).startswith("undecided")
     assert verdict(True, None, faithful, ["undecided", "disagrees"]).startswith("disagrees")
-    assert verdict(True, None, faithful, []).startswith("disagrees")
+    assert verdict(True, None, faithful, []).startswith("registered, not held against")
 
 
 @pytest.mark.parametrize(
@@ -235,3 +243,59 @@ def test_turns_count_for_fidelity_only(run):
     found = analysed(run, [*rows, turn])
     assert found.buckets.measured_over_estimate.tolist() == pytest.approx([1, 1])
     assert found.summary["verdict"] == "trusted"
+
+
+def test_a_task_without_recorded_times_has_its_prefill_and_no_wall_time(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet").assign(decode_s=None)
+    planned.decode_s = planned.decode_s.astype(float)
+    planned.to_parquet(folder / "plan.parquet")
+    (task,) = analysed((folder, rows)).tasks.itertuples()
+    assert task.complete
+    assert task.opt_prefill_s > 0
+    assert pd.isna(task.opt_wall_s)
+    assert task.reason == "decode_s not recorded, so there is no wall time"
+
+
+def test_a_task_with_a_refused_step_is_incomplete_and_not_summed(run):
+    folder, rows = run
+    refused = {"task_id": "t", "policy": "keep_all", "step": 9, "position": 4, "reason": "r", "remedy": "m"}
+    pd.DataFrame([refused]).to_parquet(folder / "rejected.parquet")
+    (task,) = analysed((folder, rows)).tasks.itertuples()
+    assert (task.complete, task.steps, task.reason) == (False, 7, "1 steps refused")
+    assert pd.isna(task.opt_prefill_s)
+
+
+def test_policies_of_one_task_are_compared_with_and_without_a_cache(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet")
+    # the agent that forgets prefills more with a cache, and has shorter prompts without one
+    other = planned.assign(policy="keep_last_1", status="sampled_out", prefix_tokens=300, new_tokens=200)
+    pd.concat([planned, other], ignore_index=True).to_parquet(folder / "plan.parquet")
+    found = analysed((folder, rows))
+    (entry,) = found.summary["policies"]
+    assert set(entry["policies"]) == {"keep_all", "keep_last_1"}
+    assert (entry["with_cache"]["winner"], entry["without_cache"]["winner"]) == ("keep_all", "keep_last_1")
+    statement = policy_statement(entry)
+    assert "With a perfect cache keep all costs less" in statement
+    assert "Without a cache keep last 1 costs less from L = " in statement
+    assert len(found.replay) == 12
+    assert found.tasks.policy.tolist() == ["keep_all", "keep_last_1"]
+
+
+def test_without_the_benchmark_nothing_is_claimed_about_an_estimate(run):
+    folder, _ = run
+    write_json(folder / "rate.json", {"steps": [], "calls": []})
+    found = analysed(run)
+    assert found.summary["verdict"] == "registered, not held against an estimate"
+    assert found.buckets.speedup.tolist() == pytest.approx([10, 10])
+
+
+def test_outside_of_the_measured_range_the_replay_says_so(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet")
+    far = planned.iloc[[-1]].assign(step=99, prefix_tokens=90_000, status="sampled_out")
+    pd.concat([planned, far], ignore_index=True).to_parquet(folder / "plan.parquet")
+    replay = analysed((folder, rows)).replay
+    assert replay.source.iloc[-1] == "extrapolated"
+    assert replay.ci_low_s.iloc[-1] <= replay.measured_opt_prefill_s.iloc[-1] <= replay.ci_high_s.iloc[-1]

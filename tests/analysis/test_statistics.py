@@ -38,7 +38,7 @@ def test_the_fit_recovers_a_known_cost_and_knows_where_it_was_measured():
     prefix, new = (values.ravel() for values in np.meshgrid([1000, 4000, 16000], [100, 400, 800]))
     true = 5 + 0.8 * new + 1e-4 * new * (prefix + new / 2)
     model = fit_cost(prefix, new, true * rng.normal(1, 0.01, len(true)), BOOTSTRAP)
-    value, low, high = model.predict(8000, 300)
+    value, low, high = (part[0] for part in model.predict_many(np.array([8000]), np.array([300])))
     expected = 5 + 0.8 * 300 + 1e-4 * 300 * 8150
     assert value == pytest.approx(expected, rel=0.03)
     assert low <= value <= high

@@ -7,9 +7,13 @@ from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.trace.desktop import TASKS, desktop_steps, draw_screenshots, screenshot
 from fakeprefix.trace.grid import grid_steps
 from fakeprefix.trace.run import Hole, first_hole
-from fakeprefix.trace.steps import Step, StepImage, copy_images, read_steps, write_steps
+from fakeprefix.trace.steps import Step, StepImage, copy_step_images, read_steps, write_steps
 
 GEOMETRY = ImageGeometry(16, 2)
+
+
+def raised(error):
+    raise error
 
 
 @pytest.mark.parametrize("name", ["steps.parquet", "steps.jsonl"])
@@ -46,7 +50,7 @@ def test_a_wrong_field_is_refused_with_file_line_and_field(tmp_path, values, mes
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "has no steps"),
+        ("", "is empty"),
         ('{"task_id": "t"', "line 1: not JSON"),
         ("[1]", "line 1: must be an object"),
         ('{"task_id": "t", "step": 0, "prefix_tokens": 1, "new_tokens": 1}\n' * 2, "appears twice"),
@@ -104,10 +108,10 @@ def test_images_outside_of_the_traces_folder_are_refused(tmp_path):
     trace.mkdir()
     escaping = Step("t", 0, 1, 5, 4, (StepImage("../secret.png", 1, 1, 4),))
     with pytest.raises(TraceError, match="outside"):
-        copy_images([escaping], trace, tmp_path / "out")
+        list(copy_step_images([escaping], trace, tmp_path / "out", raised))
     absent = Step("t", 0, 1, 5, 4, (StepImage("gone.png", 1, 1, 4),))
     with pytest.raises(TraceError, match="is missing"):
-        copy_images([absent], trace, tmp_path / "out")
+        list(copy_step_images([absent], trace, tmp_path / "out", raised))
 
 
 def test_the_grid_is_every_pair():

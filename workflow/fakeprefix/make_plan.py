@@ -115,6 +115,8 @@ def arm_seconds(
 ) -> float:
     """Estimated time of all jobs of one arm, in seconds."""
     repetitions = measure["repetitions"][arm]
+    if not repetitions:
+        return 0.0
     jobs = len({item.bucket for item in chosen})
     total = jobs * JOB_OVERHEAD_S
     if arm == "state_restore":

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from fakeprefix.errors import TraceError
 from fakeprefix.storage import table_writer
 from fakeprefix.trace.run import first_hole
-from fakeprefix.trace.steps import REJECTED_SCHEMA, STEP_SCHEMA, Step
+from fakeprefix.trace.steps import BATCH_STEPS, REJECTED_SCHEMA, STEP_SCHEMA, Step
 
 # the attention reads whole groups of this many columns (GGML_PAD in llama-kv-cache.cpp): below it nothing differs
 COLUMNS = 256
@@ -32,9 +32,6 @@ MEASURED, SAMPLED_OUT, UNMEASURABLE = "measured", "sampled_out", "unmeasurable"
 STATUSES = np.array([MEASURED, SAMPLED_OUT, UNMEASURABLE])
 _MEASURED, _SAMPLED_OUT, _UNMEASURABLE = range(3)
 
-# steps that are in memory at a time
-BATCH_STEPS = 65_536
-
 
 @dataclass(frozen=True)
 class PlannedStep:
@@ -50,6 +47,9 @@ class PlannedStep:
     step: Step
     bucket: int
     status: str
+
+
+CHECKED_COLUMNS = ["task_id", "policy", "step", "prefix_tokens", "new_tokens", "images", "visible"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def plan_file(steps: Path, rules: PlanRules, plan: Path, rejected: Path) -> Plan
         raise TraceError(f"plan.bucket_width: {rules.bucket_width} is not a multiple of {COLUMNS}")
     checked, n_with_images = [], 0
     with table_writer(rejected, REJECTED_SCHEMA) as writer:
-        for batch in _batches(steps, ["task_id", "step", "prefix_tokens", "new_tokens", "images", "visible"]):
+        for batch in _batches(steps, CHECKED_COLUMNS):
             found = _check(batch, rules)
             checked.append(found)
             n_with_images += int(np.count_nonzero(_list_lengths(batch["images"])))
@@ -169,11 +169,18 @@ class _Checked:
         """The accepted steps of the batch, with their new numbers."""
         table = pa.Table.from_batches([batch])
         if self.recomputed:
-            visible = table["visible"].to_pylist()
+            names = ("visible", "images", "behind_hole", "image_tokens")
+            visible, images, behind, image_tokens = (table[name].to_pylist() for name in names)
             for index, ranges in self.recomputed.items():
                 visible[index] = ranges
-            # of the images that are prefilled again only the token count is known
-            for name, values in (("prefix_tokens", self.prefix), ("new_tokens", self.new), ("visible", visible)):
+                # what is behind the hole is prefilled again, in front of what is new
+                again = behind[index] or []
+                images[index] = [*again, *(images[index] or [])]
+                image_tokens[index] += sum(image["tokens"] for image in again)
+                behind[index] = []
+            changed = {"prefix_tokens": self.prefix, "new_tokens": self.new, "image_tokens": image_tokens}
+            changed |= {"visible": visible, "images": images, "behind_hole": behind}
+            for name, values in changed.items():
                 field = STEP_SCHEMA.field(name)
                 table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
         return table.filter(pa.array(self.accepted))
@@ -187,7 +194,7 @@ def _check(batch: pa.RecordBatch, rules: PlanRules) -> _Checked:
 
     def reject(index: int, position: int | None, reason: str, remedy: str) -> None:
         accepted[index] = False
-        names = {name: batch[name][index].as_py() for name in ("task_id", "step")}
+        names = {name: batch[name][index].as_py() for name in ("task_id", "policy", "step")}
         rejections.append({**names, "position": position, "reason": reason, "remedy": remedy})
 
     # one range or none cannot have a hole

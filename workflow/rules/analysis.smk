@@ -3,6 +3,7 @@ rule analysis:
     input:
         measurements=f"{RUN}/measurements.parquet",
         plan=f"{RUN}/trace/plan.parquet",
+        rejected=f"{RUN}/trace/rejected.parquet",
         summary=f"{RUN}/trace/plan.json",
         rates=depth_rates,
         logits=fidelity_rows("logits.json"),
@@ -25,7 +26,9 @@ rule analysis:
                 plot=[
                     "prefill_against_depth",
                     "measured_against_estimate",
+                    "cumulative",
                     "fidelity",
+                    "residuals",
                     "running_order",
                 ],
                 suffix=["svg", "png"],
@@ -57,6 +60,7 @@ rule report:
         model=f"{RUN}/pipeline/model.json",
         facts=f"{RUN}/pipeline/model_facts.json",
         rejected=f"{RUN}/trace/rejected.parquet",
+        imported=f"{RUN}/trace/import.json",
     output:
         page=report(
             f"{RUN}/report.html",

@@ -13,6 +13,7 @@ from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
 from fakeprefix.plan import measured_buckets
 from fakeprefix.snakemake_settings import content_decides, one_timing_job, rename_targets
+from fakeprefix.trace.make_steps import needs_tokenizer
 
 PACKAGE = WORKFLOW / "fakeprefix"
 RESULTS = Path("results")
@@ -29,6 +30,7 @@ try:
         CONFIG["run_name"],
         may_start=workflow.is_main_process,
     )
+    NEEDS_TOKENIZER = needs_tokenizer(CONFIG["trace"])
 except FakePrefixError as error:
     raise WorkflowError(str(error))
 
@@ -120,7 +122,9 @@ def all_rows(wildcards):
 
 
 def depth_rates(wildcards):
-    """Results of the independent benchmark, one a bucket."""
+    """Results of the independent benchmark, one a bucket; none if it is not to be run."""
+    if not CONFIG["measure"]["repetitions"]["depth_rate"]:
+        return []
     return [f"{RUN}/raw/depth_rate/{bucket}.json" for bucket in buckets()]
 
 

@@ -3,15 +3,21 @@ rule trace:
     input:
         facts=f"{RUN}/pipeline/model_facts.json",
         file=[CONFIG["trace"]["path"]] if CONFIG["trace"]["source"] == "file" else [],
+        # conversations are counted by the model's own tokenizer
+        engine=f"{RUN}/engine/manifest.json" if NEEDS_TOKENIZER else [],
+        model=ancient(model_file()) if NEEDS_TOKENIZER else [],
     output:
         steps=f"{RUN}/trace/steps.parquet",
         images=directory(f"{RUN}/trace/images"),
+        summary=f"{RUN}/trace/import.json",
     log:
         f"{RUN}/logs/trace/trace.log",
     conda:
         "../../envs/trace.yaml"
     params:
         trace=CONFIG["trace"],
+        server=SERVER,
+        run=CONFIG["engine"]["run"],
         code=code("trace/"),
     script:
         "../scripts/trace.py"

@@ -11,6 +11,7 @@ with job(snakemake.log[0]):
     found = analyse(
         Path(snakemake.input.measurements),
         Path(snakemake.input.plan),
+        Path(snakemake.input.rejected),
         [Path(file) for file in snakemake.input.rates],
         [Path(file) for file in snakemake.input.logits],
         Settings(

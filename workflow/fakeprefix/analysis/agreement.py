@@ -14,7 +14,14 @@ from fakeprefix.analysis.diagnosis import count, diagnose
 from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.estimate import Rates, read_rates
 from fakeprefix.analysis.fit import CostModel, fit_cost
-from fakeprefix.analysis.replay import REPLAY_SCHEMA, TASKS_SCHEMA, encode_per_image_token, replay_row, task_row
+from fakeprefix.analysis.replay import (
+    PLAN_COLUMNS,
+    REPLAY_SCHEMA,
+    TASKS_SCHEMA,
+    compare_policies,
+    replay_frame,
+    task_frame,
+)
 from fakeprefix.analysis.statistics import Bootstrap, Estimate
 from fakeprefix.storage import replacing, write_json, write_table
 
@@ -29,6 +36,7 @@ AGREEMENT_SCHEMA = pa.schema(
         ("kind", pa.string()),
         ("bucket", pa.int32()),
         ("task_id", pa.string()),
+        ("policy", pa.string()),
         ("step", pa.int32()),
         ("prefix_tokens", pa.int64()),
         ("new_tokens", pa.int64()),
@@ -102,27 +110,33 @@ class Settings:
 
 
 def analyse(
-    measurements: Path, plan: Path, depth_rates: Sequence[Path], logits: Sequence[Path], settings: Settings
+    measurements: Path,
+    plan: Path,
+    rejected: Path,
+    depth_rates: Sequence[Path],
+    logits: Sequence[Path],
+    settings: Settings,
 ) -> Analysis:
     """Compute everything from the files of a run.
 
     Args:
         measurements: ``measurements.parquet``.
         plan: ``trace/plan.parquet``.
+        rejected: ``trace/rejected.parquet``.
         depth_rates: ``raw/depth_rate/*.json``.
         logits: ``raw/fidelity/*.logits.json``.
     """
     everything = pd.read_parquet(measurements)
     rows = everything[~everything.job.str.startswith(fidelity.JOB_PREFIX)]
-    planned = pd.read_parquet(plan)
+    planned = pd.read_parquet(plan, columns=PLAN_COLUMNS)
     rates = read_rates(depth_rates)
     config = settings.config
     bootstrap = Bootstrap(config["confidence"], config["bootstrap"], config["seed"])
 
     arm = next((arm for arm in PREFIXED if (rows.arm == arm).any()), PREFIXED[0])
     measured = planned[planned.status == "measured"]
-    samples = {(step.task_id, step.step): _samples(rows, step, rates, arm) for step in _records(measured)}
-    steps = pd.DataFrame([_step_row(step, samples[step.task_id, step.step], bootstrap) for step in _records(measured)])
+    samples = {_key(step): _samples(rows, step, rates, arm) for step in _records(measured)}
+    steps = pd.DataFrame([_step_row(step, samples[_key(step)], bootstrap) for step in _records(measured)])
     kinds = pd.DataFrame(
         [
             _group_row("kind", group, samples, bootstrap) | {"kind": kind}
@@ -136,9 +150,8 @@ def analyse(
         ]
     )
     model = _fit(rows, arm, bootstrap)
-    encode = encode_per_image_token(rows, arm)
-    replay = pd.DataFrame([replay_row(step, rows, arm, model, encode, bootstrap) for step in _records(planned)])
-    tasks = pd.DataFrame([task_row(task, group, replay, rows) for task, group in planned.groupby("task_id", sort=True)])
+    replay = replay_frame(planned, rows, arm, model, bootstrap)
+    tasks = task_frame(planned, replay, pd.read_parquet(rejected))
     compared = fidelity.compare(everything, bootstrap, config["equivalence_margin"])
     faithful = fidelity.summarize(compared, settings.fill) | {"logits": fidelity.compare_logits(logits)}
     ratios = {int(row.bucket): getattr(row, "measured_over_estimate", None) for row in _records(buckets)}
@@ -147,6 +160,7 @@ def analyse(
     ) | {
         "arm": arm,
         "kinds": verdict.plain(kinds),
+        "policies": compare_policies(tasks, replay),
         "diagnosis": diagnose(
             count(rows[rows.arm == arm], model, settings.memory_type),
             ratios,
@@ -178,6 +192,10 @@ def _write(path: Path, frame: pd.DataFrame, schema: pa.Schema) -> None:
 
 def _records(frame: pd.DataFrame) -> list[Any]:
     return list(frame.itertuples(index=False))
+
+
+def _key(step: Any) -> tuple[str, str, int]:
+    return step.task_id, step.policy, step.step
 
 
 @dataclass(frozen=True)
@@ -216,7 +234,8 @@ class StepSamples:
 
 
 def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str) -> StepSamples:
-    mine = rows[(rows.task_id == step.task_id) & (rows.step == step.step) & rows.arm.isin((BASELINE, *PREFIXED))]
+    mine = rows[(rows.task_id == step.task_id) & (rows.step == step.step) & (rows.policy == step.policy)]
+    mine = mine[mine.arm.isin((BASELINE, *PREFIXED))]
     counted = mine[mine.status == "ok"]
     by_arm = {name: counted[counted.arm == name] for name in (BASELINE, *PREFIXED)}
     restored = by_arm["state_restore"]
@@ -227,7 +246,7 @@ def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str) -> StepSampl
         install=by_arm[arm].install_ms.to_numpy(),
         restore=restored.install_ms.to_numpy(),
         restore_bytes=int(restored.install_bytes.max()) if len(restored) else None,
-        estimate=1e3 * np.array(rates.step_samples(step.task_id, step.step, step.prefix_tokens)),
+        estimate=1e3 * np.array(rates.step_samples(*_key(step), step.prefix_tokens)),
         naive=np.array([1e3 * step.new_tokens / rate for rate in rates.naive]),
         n_rows=len(mine),
         n_registered=len(counted),
@@ -246,6 +265,7 @@ def _step_row(step: Any, samples: StepSamples, bootstrap: Bootstrap) -> dict[str
         "kind": KINDS[step.image_tokens > 0],
         "bucket": step.bucket,
         "task_id": step.task_id,
+        "policy": step.policy,
         "step": step.step,
         "prefix_tokens": step.prefix_tokens,
         "new_tokens": step.new_tokens,
@@ -274,7 +294,7 @@ def _step_row(step: Any, samples: StepSamples, bootstrap: Bootstrap) -> dict[str
 
 def _group_row(level: str, group: pd.DataFrame, samples: dict, bootstrap: Bootstrap) -> dict[str, Any]:
     """Ratios of sums over the steps of a bucket or of a kind."""
-    parts = [samples[step.task_id, step.step] for step in _records(group)]
+    parts = [samples[_key(step)] for step in _records(group)]
     row: dict[str, Any] = {
         "level": level,
         "prefix_tokens": int(group.prefix_tokens.median()),

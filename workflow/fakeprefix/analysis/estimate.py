@@ -15,21 +15,25 @@ class Rates:
     Attributes:
         matched: seconds for a chunk of so many tokens at such a depth, ``{(depth, tokens): samples}``.
         naive: tokens per second at depth 0 with one batch of 512, samples of all calls.
-        chunks: the pieces in which a step's new tokens are computed, ``{(task_id, step): sizes}``.
+        chunks: the pieces in which a step's new tokens are computed, ``{(task_id, policy, step): sizes}``.
     """
 
     matched: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     naive: list[float] = field(default_factory=list)
-    chunks: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    chunks: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
 
-    def step_samples(self, task_id: str, step: int, prefix_tokens: int) -> list[float]:
+    def step_samples(self, task_id: str, policy: str, step: int, prefix_tokens: int) -> list[float]:
         """Seconds for a step, one value a sample: the sum over the chunks in which it is computed.
+
+        Empty if the benchmark was not run at all.
 
         The formula is ``sum(chunk / prefill_tps(depth = prefix, chunk))``; samples are combined in
         the order they were taken.
         """
+        if not self.chunks:
+            return []
         try:
-            groups = [self.matched[prefix_tokens, chunk] for chunk in self.chunks[task_id, step]]
+            groups = [self.matched[prefix_tokens, chunk] for chunk in self.chunks[task_id, policy, step]]
         except KeyError as error:
             raise MeasureError(
                 f"task {task_id!r}, step {step}: the benchmark has no rate for {error.args[0]}"
@@ -42,7 +46,7 @@ def read_rates(files: Iterable[Path]) -> Rates:
     rates = Rates()
     for file in files:
         content = read_json(file)
-        rates.chunks |= {(step["task_id"], step["step"]): step["chunks"] for step in content["steps"]}
+        rates.chunks |= {(step["task_id"], step["policy"], step["step"]): step["chunks"] for step in content["steps"]}
         for call in content["calls"]:
             for result in call["results"]:
                 samples = [nanoseconds / 1e9 for nanoseconds in result["samples_ns"]]

@@ -7,6 +7,9 @@ from scipy.optimize import nnls
 
 from fakeprefix.analysis.statistics import Bootstrap
 
+# steps whose cost is predicted at once, which bounds the memory for their resamples
+CHUNK = 10_000
+
 
 def design(prefix: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Columns of the cost model ``a + b new + c new (prefix + new / 2)``, shape ``(n, 3)``.
@@ -27,6 +30,7 @@ class CostModel:
         prefix_range, new_range: what was measured; elsewhere the model extrapolates.
         relative_residuals: (measured - fitted) / measured of the rows it was fitted to.
         confidence: of the intervals.
+        prefix: prefix lengths of the rows it was fitted to.
     """
 
     coefficients: np.ndarray
@@ -35,19 +39,22 @@ class CostModel:
     new_range: tuple[int, int]
     relative_residuals: np.ndarray
     confidence: float
+    prefix: np.ndarray
 
-    def predict(self, prefix: int, new: int) -> tuple[float, float, float]:
-        """Cost in ms and its interval."""
-        columns = design(np.array([float(prefix)]), np.array([float(new)]))[0]
+    def predict_many(self, prefix: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Cost in ms and the bounds of its interval, each of shape ``(n,)``."""
+        columns = design(np.asarray(prefix, dtype=float), np.asarray(new, dtype=float))
         tail = 100 * (1 - self.confidence) / 2
-        low, high = np.percentile(self.resampled @ columns, [tail, 100 - tail])
-        return float(self.coefficients @ columns), float(low), float(high)
+        bounds = np.empty((2, len(columns)))
+        for start in range(0, len(columns), CHUNK):
+            part = columns[start : start + CHUNK]
+            bounds[:, start : start + CHUNK] = np.percentile(part @ self.resampled.T, [tail, 100 - tail], axis=1)
+        return columns @ self.coefficients, bounds[0], bounds[1]
 
-    def extrapolates(self, prefix: int, new: int) -> bool:
-        """True outside of the measured range."""
-        return not (
-            self.prefix_range[0] <= prefix <= self.prefix_range[1] and self.new_range[0] <= new <= self.new_range[1]
-        )
+    def extrapolates(self, prefix: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """True outside of the measured range, shape ``(n,)``."""
+        inside = (self.prefix_range[0] <= prefix) & (prefix <= self.prefix_range[1])
+        return np.logical_not(inside & (self.new_range[0] <= new) & (new <= self.new_range[1]))
 
 
 def fit_cost(prefix: np.ndarray, new: np.ndarray, cost_ms: np.ndarray, bootstrap: Bootstrap) -> CostModel | None:
@@ -70,4 +77,5 @@ def fit_cost(prefix: np.ndarray, new: np.ndarray, cost_ms: np.ndarray, bootstrap
         (int(new.min()), int(new.max())),
         residuals,
         bootstrap.confidence,
+        prefix,
     )

@@ -26,6 +26,8 @@ ARMS = (
 )
 FILLS = (("zero", ORANGE, "s"), ("random", GREEN, "^"), ("tile", BLUE, "o"))
 SIZE_INCHES = (7.2, 4.4)
+# tasks that are drawn, the longest ones
+MAX_PANELS = 3
 STYLE = {
     "font.size": 11,
     "axes.spines.top": False,
@@ -154,10 +156,59 @@ def running_order(analysis: Analysis) -> Figure:
     return figure
 
 
+def residuals(analysis: Analysis) -> Figure:
+    """How far the fitted cost is from every measured step, against the prefix length."""
+    figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+    axes.axhline(0, color=GREY, linewidth=1)
+    if analysis.model is not None:
+        axes.plot(
+            analysis.model.prefix,
+            100 * analysis.model.relative_residuals,
+            color=BLUE,
+            marker="o",
+            markersize=4,
+            linestyle="none",
+            label=f"repetitions, n = {len(analysis.model.relative_residuals)}",
+        )
+        figure.legend(loc="outside upper left")
+    axes.set_xlabel("prefix length L, tokens")
+    axes.set_ylabel("measured against fitted, %")
+    return figure
+
+
+def cumulative(analysis: Analysis) -> Figure:
+    """Prefill time summed over the steps of tasks, with a perfect cache and without any, for every policy."""
+    replay = analysis.replay[analysis.replay.source != "missing"]
+    longest = replay.groupby("task_id", sort=True).step.max().sort_values(ascending=False, kind="stable")
+    shown = sorted(longest.index[:MAX_PANELS])
+    n = max(1, len(shown))
+    size = (SIZE_INCHES[0], 0.8 + 2.9 * n)
+    figure, panels = plt.subplots(n, 1, figsize=size, layout="constrained", squeeze=False)
+    for axes, task in zip(panels[:, 0], shown, strict=False):
+        for policy, group in replay[replay.task_id == task].groupby("policy", sort=True):
+            ordered = group.sort_values("step")
+            colour = BLUE if policy == "keep_all" else ORANGE
+            step = ordered.step + 1
+            label = str(policy).replace("_", " ")
+            marker = {"color": colour, "marker": "o", "markersize": 3}
+            axes.plot(step, ordered.measured_opt_prefill_s.cumsum(), label=f"{label}, perfect cache", **marker)
+            axes.plot(step, ordered.full_prefill_s.cumsum(), label=f"{label}, no cache", linestyle="--", **marker)
+        axes.set_title(str(task), loc="left", fontsize=11)
+        axes.set_yscale("log")
+        axes.set_xlabel("step")
+        axes.set_ylabel("prefill so far, s")
+    if shown:
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper left", ncols=2)
+    return figure
+
+
 PLOTS: dict[str, Callable[[Analysis], Figure]] = {
     "prefill_against_depth": prefill_against_depth,
     "measured_against_estimate": measured_against_estimate,
+    "cumulative": cumulative,
     "fidelity": fidelity,
+    "residuals": residuals,
     "running_order": running_order,
 }
 

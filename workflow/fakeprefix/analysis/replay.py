@@ -1,4 +1,4 @@
-"""One row a step for a simulator, and sums over tasks."""
+"""One row a step for a simulator, sums over tasks, and what a policy of forgetting is worth."""
 
 from typing import Any
 
@@ -10,11 +10,18 @@ from fakeprefix.analysis.fit import CostModel
 from fakeprefix.analysis.statistics import Bootstrap
 
 BASELINE = "baseline"
+KEY = ["task_id", "policy", "step"]
+PLAN_COLUMNS = [
+    *KEY,
+    *("prefix_tokens", "new_tokens", "image_tokens", "bucket", "status"),
+    *("decode_s", "exec_s", "recorded_wall_s"),
+]
 
 REPLAY_SCHEMA = pa.schema(
     [
         ("task_id", pa.string()),
         ("step", pa.int32()),
+        ("policy", pa.string()),
         ("L", pa.int64()),
         ("only_new_tokens", pa.int64()),
         ("measured_opt_prefill_s", pa.float64()),
@@ -26,20 +33,24 @@ REPLAY_SCHEMA = pa.schema(
         ("n_repetitions", pa.int32()),
         ("ci_low_s", pa.float64()),
         ("ci_high_s", pa.float64()),
+        ("full_prefill_s", pa.float64()),
     ]
 )
 
 TASKS_SCHEMA = pa.schema(
     [
         ("task_id", pa.string()),
+        ("policy", pa.string()),
         ("steps", pa.int32()),
         ("complete", pa.bool_()),
         ("opt_prefill_s", pa.float64()),
+        ("full_prefill_s", pa.float64()),
         ("decode_s", pa.float64()),
         ("exec_s", pa.float64()),
         ("opt_wall_s", pa.float64()),
+        ("full_wall_s", pa.float64()),
         ("recorded_wall_s", pa.float64()),
-        ("full_prefill_s", pa.float64()),
+        ("opt_over_recorded", pa.float64()),
         ("reason", pa.string()),
     ]
 )
@@ -51,76 +62,171 @@ def encode_per_image_token(rows: pd.DataFrame, arm: str) -> float:
     return float((images.image_encode_ms / images.image_tokens).median()) if len(images) else 0.0
 
 
-def replay_row(
-    step: Any, rows: pd.DataFrame, arm: str, model: CostModel | None, encode: float, bootstrap: Bootstrap
-) -> dict[str, Any]:
-    """One row for a simulator: measured where it was measured, fitted where others stand for it."""
-    row: dict[str, Any] = {
-        "task_id": step.task_id,
-        "step": step.step,
-        "L": step.prefix_tokens,
-        "only_new_tokens": step.new_tokens,
-        "cache_n": step.prefix_tokens,
-        "bucket": step.bucket,
-    }
-    mine = rows[(rows.task_id == step.task_id) & (rows.step == step.step) & (rows.arm == arm) & (rows.status == "ok")]
-    if len(mine):
-        time = bootstrap.median(mine.prompt_ms.to_numpy())
-        value, low, high, encoding = time.value, time.low, time.high, float(mine.image_encode_ms.median())
-        row |= {"source": "measured", "n_repetitions": len(mine)}
-    elif model is not None:
-        encoding = encode * step.image_tokens
-        value, low, high = (part + encoding for part in model.predict(step.prefix_tokens, step.new_tokens))
-        source = "extrapolated" if model.extrapolates(step.prefix_tokens, step.new_tokens) else "fitted"
-        row |= {"source": source, "n_repetitions": 0}
+def replay_frame(
+    planned: pd.DataFrame, rows: pd.DataFrame, arm: str, model: CostModel | None, bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """One row a step of the trace, in its order, with the columns of `REPLAY_SCHEMA`.
+
+    A step that was measured has its median; one for which others of its bucket stand has the fitted
+    cost, and ``source`` says so; without a fit its cost is missing.
+
+    Args:
+        planned: the plan, columns `PLAN_COLUMNS`.
+        rows: measurements of the steps.
+        arm: the one that has the prefix.
+        model: the fitted cost in ms, image encoding excluded.
+    """
+    counted = rows[(rows.arm == arm) & (rows.status == "ok")]
+    encode = encode_per_image_token(rows, arm) * planned.image_tokens.to_numpy()
+    frame = pd.DataFrame(
+        {
+            "task_id": planned.task_id,
+            "step": planned.step,
+            "policy": planned.policy,
+            "L": planned.prefix_tokens,
+            "only_new_tokens": planned.new_tokens,
+            "cache_n": planned.prefix_tokens,
+            "bucket": planned.bucket,
+        }
+    ).reset_index(drop=True)
+    prefix, new = (planned[name].to_numpy(dtype=float) for name in ("prefix_tokens", "new_tokens"))
+    if model is None:
+        value = low = high = np.full(len(planned), np.nan)
+        source = np.full(len(planned), "missing", dtype=object)
     else:
-        return row | {"source": "missing", "n_repetitions": 0}
-    return row | {
-        "measured_opt_prefill_s": value / 1e3,
-        "image_encode_s": encoding / 1e3,
-        "prompt_per_token_ms": value / step.new_tokens,
-        "ci_low_s": low / 1e3,
-        "ci_high_s": high / 1e3,
-    }
+        value, low, high = (part + encode for part in model.predict_many(prefix, new))
+        source = np.where(model.extrapolates(prefix, new), "extrapolated", "fitted").astype(object)
+    repetitions = np.zeros(len(planned), dtype=int)
+    places = {tuple(key): place for place, key in enumerate(planned[KEY].itertuples(index=False, name=None))}
+    for key, group in counted.groupby(KEY, sort=False):
+        place = places.get(key)
+        if place is not None:
+            time = bootstrap.median(group.prompt_ms.to_numpy())
+            value[place], low[place], high[place] = time.value, time.low, time.high
+            encode[place] = group.image_encode_ms.median()
+            source[place], repetitions[place] = "measured", len(group)
+    full = whole_prompt_ms(prefix + new, rows, model, encode)
+    return frame.assign(
+        measured_opt_prefill_s=value / 1e3,
+        image_encode_s=np.where(source == "missing", np.nan, encode / 1e3),
+        prompt_per_token_ms=value / new,
+        source=source,
+        n_repetitions=repetitions,
+        ci_low_s=low / 1e3,
+        ci_high_s=high / 1e3,
+        full_prefill_s=full / 1e3,
+    )
 
 
-def task_row(task: str, group: pd.DataFrame, replay: pd.DataFrame, rows: pd.DataFrame) -> dict[str, Any]:
-    """Sums over a task; incomplete where a step has no cost, not summed."""
-    mine = replay[replay.task_id == task]
+def whole_prompt_ms(total: np.ndarray, rows: pd.DataFrame, model: CostModel | None, encode: np.ndarray) -> np.ndarray:
+    """Time of whole prompts without any cache, shape ``(n,)``, NaN where nothing tells.
+
+    Interpolated over the measured whole prompts; without any, the fitted cost over no prefix, which
+    is an extrapolation, with the encoding of the new images only.
+    """
+    baseline = rows[(rows.arm == BASELINE) & (rows.status == "ok")]
+    if baseline.empty:
+        nothing = np.full(len(total), np.nan)
+        return nothing if model is None else model.predict_many(np.zeros_like(total), total)[0] + encode
+    medians = baseline.groupby(baseline.prefix_tokens + baseline.new_tokens).prompt_ms.median().sort_index()
+    # through the origin: a prompt of no tokens takes no time; beyond the longest one as steep as up to it
+    known = np.concatenate([[0.0], medians.index.to_numpy(dtype=float)])
+    times = np.concatenate([[0.0], medians.to_numpy()])
+    beyond = np.maximum(0.0, total - known[-1]) * times[-1] / known[-1]
+    return np.interp(total, known, times) + beyond
+
+
+def task_frame(planned: pd.DataFrame, replay: pd.DataFrame, rejected: pd.DataFrame) -> pd.DataFrame:
+    """Sums over every task and policy, with the columns of `TASKS_SCHEMA`.
+
+    A task with a step that has no cost, or that was refused, is marked incomplete and not summed.
+
+    Args:
+        planned: the plan, columns `PLAN_COLUMNS`.
+        replay: made by `replay_frame` of the same plan.
+        rejected: the refused steps.
+    """
+    frame = replay.assign(**{name: planned[name].to_numpy() for name in ("decode_s", "exec_s", "recorded_wall_s")})
+    refused = rejected.groupby(["task_id", "policy"]).size()
+    keys = list(dict.fromkeys(zip(frame.task_id, frame.policy, strict=True)))
+    keys += [key for key in refused.index if key not in set(keys)]
+    groups = dict(iter(frame.groupby(["task_id", "policy"], sort=False)))
+    return pd.DataFrame(
+        [_task_row(key, groups.get(key, frame.iloc[:0]), int(refused.get(key, 0))) for key in keys],
+        columns=TASKS_SCHEMA.names,
+    )
+
+
+def _task_row(key: tuple[str, str], group: pd.DataFrame, n_refused: int) -> dict[str, Any]:
+    missing = int((group.source == "missing").sum())
     reasons = []
-    if (mine.source == "missing").any():
-        reasons.append(f"{int((mine.source == 'missing').sum())} steps neither measured nor fitted")
-    for column in ("decode_s", "exec_s"):
-        if group[column].isna().any():
-            reasons.append(f"{column} was not recorded")
+    if missing:
+        reasons.append(f"{missing} steps neither measured nor fitted")
+    if n_refused:
+        reasons.append(f"{n_refused} steps refused")
     row: dict[str, Any] = {
-        "task_id": task,
-        "steps": len(group),
+        "task_id": key[0],
+        "policy": key[1],
+        "steps": len(group) + n_refused,
         "complete": not reasons,
         "reason": "; ".join(reasons) or None,
     }
     if reasons:
         return row
-    prefill, decode, execution = mine.measured_opt_prefill_s.sum(), group.decode_s.sum(), group.exec_s.sum()
-    recorded = None if group.recorded_wall_s.isna().any() else float(group.recorded_wall_s.sum())
+    # a column that was not recorded for every step has no sum
+    sums = {name: group[name].sum(skipna=False) for name in ("decode_s", "exec_s", "recorded_wall_s", "full_prefill_s")}
+    prefill = float(group.measured_opt_prefill_s.sum())
+    rest = sums["decode_s"] + sums["exec_s"]
+    unknown = [name for name in ("decode_s", "exec_s") if pd.isna(sums[name])]
     return row | {
-        "opt_prefill_s": float(prefill),
-        "decode_s": float(decode),
-        "exec_s": float(execution),
-        "opt_wall_s": float(prefill + decode + execution),
-        "recorded_wall_s": recorded,
-        "full_prefill_s": _full_prefill_s(group, rows),
+        "opt_prefill_s": prefill,
+        "opt_wall_s": prefill + rest,
+        "full_wall_s": sums["full_prefill_s"] + rest,
+        "opt_over_recorded": (prefill + rest) / sums["recorded_wall_s"],
+        "reason": f"{' and '.join(unknown)} not recorded, so there is no wall time" if unknown else None,
+        **sums,
     }
 
 
-def _full_prefill_s(group: pd.DataFrame, rows: pd.DataFrame) -> float | None:
-    """Prefill time of a task if every step computed its whole prompt, interpolated over the baselines."""
-    baseline = rows[(rows.arm == BASELINE) & (rows.status == "ok")]
-    if baseline.empty:
+def compare_policies(tasks: pd.DataFrame, replay: pd.DataFrame) -> list[dict[str, Any]]:
+    """For each task that was measured with several policies: what each costs with and without a cache.
+
+    Returns:
+        One entry a task: `policies` with their prefill in seconds, and for both kinds of cache the
+        `winner` and `changes`, the prefix lengths (of the agent that keeps everything) at which another
+        policy takes the lead in the sum up to there.
+    """
+    found = []
+    for task_id, group in tasks.groupby("task_id", sort=True):
+        if group.policy.nunique() < 2:
+            continue
+        entry: dict[str, Any] = {"task_id": task_id, "policies": {}}
+        for row in group.itertuples():
+            entry["policies"][row.policy] = {
+                "complete": bool(row.complete),
+                "with_cache_s": None if pd.isna(row.opt_prefill_s) else float(row.opt_prefill_s),
+                "without_cache_s": None if pd.isna(row.full_prefill_s) else float(row.full_prefill_s),
+                "reason": row.reason,
+            }
+        complete = [row.policy for row in group.itertuples() if row.complete]
+        mine = replay[(replay.task_id == task_id) & replay.policy.isin(complete)]
+        for name, column in (("with_cache", "measured_opt_prefill_s"), ("without_cache", "full_prefill_s")):
+            entry[name] = _leaders(mine, column) if len(complete) > 1 else None
+        found.append(entry)
+    return found
+
+
+def _leaders(mine: pd.DataFrame, column: str) -> dict[str, Any] | None:
+    sums = mine.pivot_table(index="step", columns="policy", values=column).cumsum().dropna()
+    if sums.empty:
         return None
-    total = baseline.prefix_tokens + baseline.new_tokens
-    medians = baseline.groupby(total).prompt_ms.median().sort_index()
-    lengths = (group.prefix_tokens + group.new_tokens).to_numpy()
-    # through the origin: a prompt of no tokens takes no time
-    known = np.concatenate([[0.0], medians.index.to_numpy(dtype=float)])
-    return float(np.interp(lengths, known, np.concatenate([[0.0], medians.to_numpy()])).sum() / 1e3)
+    # policies that are the same so far have no leader
+    ties = sums.sub(sums.min(axis=1), axis=0).abs() < 1e-9
+    leader = sums.idxmin(axis=1).where(ties.sum(axis=1) == 1)
+    depth = mine[mine.policy == "keep_all"].set_index("step").L
+    changes, last = [], None
+    for step, name in leader.dropna().items():
+        if name != last:
+            changes.append({"policy": name, "step": int(step), "L": int(depth.get(step, -1))})
+            last = name
+    return {"winner": last, "changes": changes}

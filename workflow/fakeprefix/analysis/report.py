@@ -10,6 +10,7 @@ import pandas as pd
 from fakeprefix.analysis.plots import PLOTS
 from fakeprefix.storage import read_json, write_text
 
+SHOWN_TASKS = 50
 NOTHING = "\N{EN DASH}"
 
 ARM_WORDS = {"fake_prefix": "fabricated", "state_restore": "restored", "cached_prefix": "cached"}
@@ -19,6 +20,10 @@ CAPTIONS = {
     "The whole prompt is what the step costs without a cache, the new tokens are what it costs with a perfect one.",
     "measured_against_estimate": "Measured prefill (image encoding left out on both sides) against the new tokens "
     "divided by the rate that llama-bench measures at the same depth and chunk size.",
+    "cumulative": "Prefill time summed over the steps of the longest tasks: with a perfect cache, and with none. Steps "
+    "that were not measured themselves are fitted or interpolated.",
+    "residuals": "Every repetition against the fitted cost: what the fit leaves unexplained is the error of a "
+    "fitted step.",
     "fidelity": "Prefill over a fabricated prefix relative to one over a restored, really computed prefix, by fill and "
     "length. The light band is the margin of equivalence, the dark one what two equal arms differ by.",
     "running_order": "Every repetition in the order in which it ran, relative to the median of its equals: drift "
@@ -77,8 +82,11 @@ def write_report(folder: Path, template: Path) -> None:
             fidelity_statement=fidelity_statement(summary["fidelity"]),
             fill_statement=fill_statement(summary["fidelity"]),
             logits_statement=logits_statement(summary["fidelity"]["logits"]),
+            policy_statements=[policy_statement(entry) for entry in summary["policies"]],
+            imported=read_json(folder / "trace" / "import.json"),
             naive_statement=naive_statement(summary["buckets"]),
             arms=arms,
+            shown_tasks=SHOWN_TASKS,
             host=read_json(folder / "host" / "snapshot.json"),
             engine=read_json(folder / "engine" / "manifest.json"),
             contract=read_json(folder / "engine" / "contract.json"),
@@ -163,6 +171,28 @@ def naive_statement(buckets: list[dict[str, Any]]) -> str:
         "The naive estimate divides by the rate at depth 0 with 512 tokens, as most people would; the measurement "
         f"is {number(min(ratios))} to {number(max(ratios))} times that."
     )
+
+
+def policy_statement(entry: dict[str, Any]) -> str:
+    """Which policy wins for one task, with and without a cache, and from which depth on."""
+    policies = entry["policies"]
+    costs = ", ".join(
+        f"{name.replace('_', ' ')} {number(values['with_cache_s'])} s with a perfect cache and "
+        f"{number(values['without_cache_s'])} s without"
+        if values["complete"]
+        else f"{name.replace('_', ' ')} not summed ({values['reason']})"
+        for name, values in policies.items()
+    )
+    parts = [f"Task {entry['task_id']}, prefill of all steps: {costs}."]
+    for name, words in (("with_cache", "With a perfect cache"), ("without_cache", "Without a cache")):
+        leaders = entry[name]
+        if leaders is None or leaders["winner"] is None:
+            continue
+        *earlier, last = leaders["changes"]
+        since = f" from L = {last['L']:,} on" if earlier or last["step"] else ""
+        before = f", before that {earlier[-1]['policy'].replace('_', ' ')}" if earlier else ""
+        parts.append(f"{words} {last['policy'].replace('_', ' ')} costs less{since}{before}.")
+    return " ".join(parts)
 
 
 def percent(fraction: float | None) -> str:

@@ -9,6 +9,8 @@ from fakeprefix.analysis.drift import PROBE, drift_problem
 from fakeprefix.analysis.fit import CostModel
 
 PRIME = "prime"
+# tasks in the summary; analysis/tasks.parquet has all
+MAX_TASKS = 100
 AGREES, UNDECIDED, DISAGREES, MISSING = "agrees", "undecided", "disagrees", "missing"
 
 
@@ -35,14 +37,16 @@ def summarize(
     counted = rows[~rows.arm.isin([PROBE, PRIME])]
     errors = rows[rows.status != "ok"]
     margin = config["agreement_margin"]
-    agreements = [agreement(row, margin) for row in buckets.itertuples(index=False)]
+    has_estimate = "n_estimate" in buckets and bool(buckets.n_estimate.max())
+    agreements = [agreement(row, margin) for row in buckets.itertuples(index=False)] if has_estimate else []
     drifted = drift_problem(drift, config["max_drift"])
     complete = tasks[tasks.complete] if len(tasks) else tasks
     return {
         "verdict": verdict(errors.empty, drifted, faithful, agreements),
         "registered": errors.empty,
-        "agrees": all(found == AGREES for found in agreements),
-        "agreement_by_bucket": dict(zip([str(bucket) for bucket in buckets.bucket], agreements, strict=True)),
+        "has_estimate": has_estimate,
+        "agrees": has_estimate and all(found == AGREES for found in agreements),
+        "agreement_by_bucket": dict(zip([str(bucket) for bucket in buckets.bucket], agreements, strict=False)),
         "drifted": drifted,
         "fidelity": faithful,
         "margin": margin,
@@ -54,7 +58,9 @@ def summarize(
         "errors": sorted(errors.error.dropna().unique().tolist())[:10],
         "buckets": plain(buckets),
         "drift": drift,
-        "tasks": plain(complete),
+        "tasks": plain(complete.head(MAX_TASKS)),
+        "n_tasks": len(tasks),
+        "n_tasks_complete": len(complete),
         "plan": {key: plan[key] for key in ("n_steps", "n_rejected", "n_unmeasurable", "n_measured", "n_ctx")},
         "fit": None
         if model is None
@@ -95,7 +101,9 @@ def verdict(registered: bool, drifted: str | None, faithful: dict[str, Any], agr
         return "no verdict: the machine drifted"
     if faithful["exceeds"]:
         return "not faithful: the fabricated prefix costs something else than a real one"
-    if DISAGREES in agreements or MISSING in agreements or not agreements:
+    if not agreements:
+        return "registered, not held against an estimate"
+    if DISAGREES in agreements or MISSING in agreements:
         return "disagrees with the estimate"
     return "trusted" if UNDECIDED not in agreements else "undecided: too few repetitions for this machine's noise"
 

@@ -63,6 +63,7 @@ def write_generated_steps(path: Path, n_steps: int) -> None:
                 "image_tokens": np.zeros_like(new),
                 "images": [[]] * len(index),
                 "visible": visible,
+                "behind_hole": [[]] * len(index),
                 "policy": ["keep_all"] * len(index),
                 "decode_s": rng.uniform(0.5, 5, len(index)),
                 "exec_s": rng.uniform(0.1, 3, len(index)),

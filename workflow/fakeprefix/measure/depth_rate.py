@@ -63,7 +63,9 @@ def bench_depths(
             sizes = sorted({piece for step in steps if step.prefix_tokens == depth for piece in chunks(step)})
             calls.append(call_bench(binary, settings, model, depth, sizes, repetitions, log_path, "matched"))
             progress.advance(depth, f"depth {depth}")
-    pieces = [{"task_id": step.task_id, "step": step.step, "chunks": chunks(step)} for step in steps]
+    pieces = [
+        {"task_id": step.task_id, "policy": step.policy, "step": step.step, "chunks": chunks(step)} for step in steps
+    ]
     write_json(output, {"settings": settings.as_dict(), "steps": pieces, "calls": calls})
 
 

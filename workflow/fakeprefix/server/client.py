@@ -113,6 +113,11 @@ class Client:
         body = {"content": text, "add_special": add_special, "parse_special": True}
         return self.post("/tokenize", body)["tokens"]
 
+    def apply_template(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
+        """The prompt that the model's own chat template makes of a conversation."""
+        body = {"messages": messages, **({"tools": tools} if tools else {})}
+        return self.post("/apply-template", body)["prompt"]
+
     def complete(self, prompt: "Prompt", *, timeout_s: float = 3600.0, **options: Any) -> dict[str, Any]:
         """One completion in slot 0, greedy, without reuse of anything earlier unless `options` say so."""
         body = {"prompt": prompt.payload(), "id_slot": 0, "cache_prompt": False, "temperature": 0.0, "n_predict": 1}

@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fakeprefix.errors import TraceError
-from fakeprefix.storage import write_table, write_text
+from fakeprefix.storage import replacing, table_writer
+from fakeprefix.trace.formats.files import json_lines
+
+# steps that are in memory at a time
+BATCH_STEPS = 65_536
 
 # [first, last] positions, both included; several ranges mean that there is a hole between them
 RANGES = pa.list_(pa.list_(pa.int64(), 2))
@@ -29,6 +34,7 @@ STEP_SCHEMA = pa.schema(
         pa.field("image_tokens", pa.int64(), nullable=False),
         pa.field("images", IMAGES),
         pa.field("visible", RANGES),
+        pa.field("behind_hole", IMAGES),
         pa.field("policy", pa.string(), nullable=False),
         pa.field("decode_s", pa.float64()),
         pa.field("exec_s", pa.float64()),
@@ -39,6 +45,7 @@ STEP_SCHEMA = pa.schema(
 REJECTED_SCHEMA = pa.schema(
     [
         pa.field("task_id", pa.string(), nullable=False),
+        pa.field("policy", pa.string(), nullable=False),
         pa.field("step", pa.int32(), nullable=False),
         pa.field("position", pa.int64()),
         pa.field("reason", pa.string(), nullable=False),
@@ -79,6 +86,7 @@ class Step:
         prefix_positions: positions of the prefix where images make them differ from its tokens.
         decode_s, exec_s: recorded time of decoding and of executing the action, in seconds.
         recorded_wall_s: recorded time of the whole step in seconds.
+        behind_hole: images of the history behind a hole, which are prefilled again if the plan recomputes.
     """
 
     task_id: str
@@ -93,6 +101,7 @@ class Step:
     decode_s: float | None = None
     exec_s: float | None = None
     recorded_wall_s: float | None = None
+    behind_hole: tuple[StepImage, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"task {self.task_id!r}, step {self.step}"
@@ -112,7 +121,8 @@ class Step:
     def as_row(self) -> dict[str, Any]:
         row = asdict(self)
         row["visible"] = [list(run) for run in self.visible]
-        row["images"] = [asdict(image) for image in self.images]
+        for name in ("images", "behind_hole"):
+            row[name] = [asdict(image) for image in getattr(self, name)]
         return row
 
     @classmethod
@@ -127,41 +137,87 @@ class Step:
             raise TraceError(f"{where}: unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}")
         values = {name: value for name, value in row.items() if value is not None}
         try:
-            values["images"] = tuple(StepImage(**image) for image in values.get("images", ()))
+            for name in ("images", "behind_hole"):
+                values[name] = tuple(StepImage(**image) for image in values.get(name, ()))
             values["visible"] = tuple((int(first), int(last)) for first, last in values.get("visible", ()))
             for name in ("step", "prefix_tokens", "new_tokens", "image_tokens"):
                 if name in values and (isinstance(values[name], bool) or not isinstance(values[name], int)):
                     raise TraceError(f"{where}: {name} = {values[name]!r}, must be an integer")
-            return cls(**values)
         except TypeError as error:
+            raise TraceError(f"{where}: {error}") from None
+        try:
+            return cls(**values)
+        except (TypeError, TraceError) as error:
             raise TraceError(f"{where}: {error}") from None
 
 
-def write_steps(path: Path, steps: Iterable[Step]) -> None:
-    """Write steps as Parquet, or as JSON Lines if the name ends in ``.jsonl``."""
-    rows = (step.as_row() for step in steps)
+def write_steps(path: Path, steps: Iterable[Step]) -> int:
+    """Write steps as Parquet, or as JSON Lines if the name ends in ``.jsonl``, a batch in memory at a time.
+
+    Returns:
+        How many there were.
+    """
+    n_steps = 0
     if path.suffix == ".jsonl":
-        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        write_table(path, rows, STEP_SCHEMA)
+        with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            for step in steps:
+                file.write(json.dumps(step.as_row()) + "\n")
+                n_steps += 1
+        return n_steps
+    with table_writer(path, STEP_SCHEMA) as writer:
+        for batch in _batched((step.as_row() for step in steps), BATCH_STEPS):
+            writer.write_table(pa.Table.from_pylist(batch, schema=STEP_SCHEMA))
+            n_steps += len(batch)
+    return n_steps
+
+
+def _batched(rows: Iterable[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
+    # itertools.batched is newer than Python 3.11
+    rows = iter(rows)
+    while batch := list(islice(rows, size)):
+        yield batch
 
 
 def read_steps(path: Path) -> list[Step]:
-    """Read steps from Parquet or JSON Lines, in file order.
-
-    Raises:
-        TraceError: the file cannot be read, is empty, has duplicate steps or a wrong field.
-    """
-    steps = list(_read(path))
+    """All steps of a file, see `iterate_steps`; the first thing that is wrong is raised."""
+    steps = list(iterate_steps(path, _raise))
     if not steps:
         raise TraceError(f"{path}: has no steps")
-    seen: set[tuple[str, int, str]] = set()
-    for step in steps:
-        key = (step.task_id, step.step, step.policy)
-        if key in seen:
-            raise TraceError(f"{path}: task {step.task_id!r}, step {step.step} appears twice")
-        seen.add(key)
     return steps
+
+
+def iterate_steps(path: Path, on_problem: Callable[[TraceError], None]) -> Iterator[Step]:
+    """Steps from Parquet or JSON Lines, in file order, a batch in memory at a time.
+
+    Args:
+        on_problem: gets what is wrong with a row: a wrong field, a step that is there twice, a step
+            number that does not rise within its task.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    seen: dict[tuple[str, str], int] = {}
+    for where, row in _rows(path):
+        try:
+            if isinstance(row, TraceError):
+                raise row
+            step = Step.from_row(row, where)
+            last = seen.get((step.task_id, step.policy), -1)
+            if step.step == last:
+                raise TraceError(f"{where}: task {step.task_id!r}, step {step.step} appears twice")
+            if step.step < last:
+                raise TraceError(
+                    f"{where}: task {step.task_id!r}, step {step.step} comes behind step {last}; steps must rise"
+                )
+        except TraceError as error:
+            on_problem(error)
+            continue
+        seen[step.task_id, step.policy] = step.step
+        yield step
+
+
+def _raise(error: TraceError) -> None:
+    raise error
 
 
 def read_tasks(path: Path, task_ids: Collection[str]) -> list[Step]:
@@ -170,44 +226,48 @@ def read_tasks(path: Path, task_ids: Collection[str]) -> list[Step]:
     return [Step.from_row(row, f"{path}") for row in rows]
 
 
-def copy_images(steps: Iterable[Step], source: Path, folder: Path) -> None:
-    """Copy the images that the steps name from below `source` into `folder`.
+def copy_step_images(
+    steps: Iterable[Step], source: Path, folder: Path, on_problem: Callable[[TraceError], None]
+) -> Iterator[Step]:
+    """Pass steps on and copy the images that they name from below `source` into `folder`.
 
-    Raises:
-        TraceError: an image is missing or lies outside of `source`.
+    A step with an image that is missing or lies outside of `source` goes to `on_problem` instead.
     """
     root = source.resolve()
+    copied: set[str] = set()
     for step in steps:
-        for image in step.images:
-            path = (root / image.file).resolve()
-            if not path.is_relative_to(root):
-                raise TraceError(f"{image.file}: lies outside of the trace's folder {source}")
-            if not path.is_file():
-                raise TraceError(f"task {step.task_id!r}, step {step.step}: {path} is missing")
-            target = folder / image.file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+        where = f"task {step.task_id!r}, step {step.step}"
+        try:
+            for image in (*step.behind_hole, *step.images):
+                path = (root / image.file).resolve()
+                if not path.is_relative_to(root):
+                    raise TraceError(f"{where}: {image.file} lies outside of the trace's folder {source}")
+                if not path.is_file():
+                    raise TraceError(f"{where}: {path} is missing")
+                if image.file not in copied:
+                    target = folder / image.file
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, target)
+                    copied.add(image.file)
+        except TraceError as error:
+            on_problem(error)
+            continue
+        yield step
 
 
-def _read(path: Path) -> Iterator[Step]:
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix in (".jsonl", ".ndjson"):
+        for where, row in json_lines(path):
+            wrong = not isinstance(row, dict | TraceError)
+            yield where, TraceError(f"{where}: must be an object, is {type(row).__name__}") if wrong else row
+        return
     if not path.is_file():
         raise TraceError(f"{path}: no such file; trace.path is relative to the folder where snakemake runs")
-    if path.suffix != ".jsonl":
-        try:
-            rows = pq.read_table(path).to_pylist()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise TraceError(f"{path}: not a Parquet file of steps ({error})") from error
-        for i, row in enumerate(rows):
-            yield Step.from_row(row, f"{path}, row {i}")
-        return
-    with path.open(encoding="utf-8") as file:
-        for i, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise TraceError(f"{path}, line {i}: not JSON ({error.msg})") from None
-            if not isinstance(row, dict):
-                raise TraceError(f"{path}, line {i}: must be an object, is {type(row).__name__}")
-            yield Step.from_row(row, f"{path}, line {i}")
+    try:
+        number = 0
+        for batch in pq.ParquetFile(path).iter_batches(BATCH_STEPS):
+            for row in batch.to_pylist():
+                yield f"{path}, row {number}", row
+                number += 1
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TraceError(f"{path}: not a Parquet file of steps ({error})") from error

@@ -1,0 +1,106 @@
+"""The steps of a run, wherever they come from, and their screenshots."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fakeprefix.model.vision import ImageGeometry
+from fakeprefix.server.process import running_server
+from fakeprefix.server.settings import EngineSettings
+from fakeprefix.storage import write_json
+from fakeprefix.trace.desktop import desktop_steps, draw_screenshots
+from fakeprefix.trace.eviction import evicted_steps
+from fakeprefix.trace.grid import grid_steps
+from fakeprefix.trace.importing import CONVERSATIONS, Eviction, Problems, format_of, import_steps
+from fakeprefix.trace.rendering import Renderer
+from fakeprefix.trace.steps import Step, write_steps
+
+log = logging.getLogger(__name__)
+
+# for rendering and counting only; nothing is computed
+TOKENIZER_CONTEXT = 256
+
+
+def needs_tokenizer(trace: dict[str, Any]) -> bool:
+    """True if the steps of this configuration have to be counted by the model's own tokenizer.
+
+    Args:
+        trace: section ``trace`` of the configuration.
+
+    Raises:
+        TraceError: the format cannot be told.
+    """
+    path = Path(trace["path"])
+    return trace["source"] == "file" and path.exists() and format_of(path, trace["format"]) in CONVERSATIONS
+
+
+def make_steps(
+    trace: dict[str, Any],
+    geometry: ImageGeometry | None,
+    steps: Path,
+    images: Path,
+    summary: Path,
+    *,
+    server: Path,
+    run: dict[str, Any],
+    model: list[Path],
+    log_path: Path,
+) -> None:
+    """Write the steps as Parquet, their screenshots, and what the import found.
+
+    Args:
+        trace: section ``trace`` of the configuration.
+        geometry: of images; None for a model without a projector.
+        server, run, model: what to start where conversations have to be counted.
+
+    Raises:
+        TraceError: the trace cannot be used.
+    """
+    images.mkdir(parents=True, exist_ok=True)
+    problems = Problems(skip=trace["on_error"] == "skip")
+    eviction = Eviction(**trace["eviction"])
+    name = trace["source"]
+    if trace["source"] == "file":
+        path = Path(trace["path"])
+        name = format_of(path, trace["format"])
+        with _renderer(name, server, run, model, geometry, eviction, log_path) as renderer:
+            n_steps = write_steps(steps, import_steps(path, name, problems, images, renderer, eviction))
+    else:
+        n_steps = write_steps(steps, _own_steps(trace, geometry, images, eviction))
+    if problems.n_skipped:
+        log.warning("%d records were skipped; the first: %s", problems.n_skipped, problems.reasons[0])
+    write_json(summary, {"format": name, "steps": n_steps, "skipped": problems.n_skipped, "reasons": problems.reasons})
+
+
+def _own_steps(
+    trace: dict[str, Any], geometry: ImageGeometry | None, images: Path, eviction: Eviction
+) -> Iterator[Step]:
+    if trace["source"] == "grid":
+        yield from grid_steps(**trace["grid"])
+        return
+    found = desktop_steps(trace["seed"], geometry)
+    draw_screenshots(found, images)
+    yield from found
+    if eviction.keep_last_images:
+        yield from evicted_steps(found, eviction.keep_last_images, eviction.placeholder_tokens)
+
+
+@contextmanager
+def _renderer(
+    name: str,
+    server: Path,
+    run: dict[str, Any],
+    model: list[Path],
+    geometry: ImageGeometry | None,
+    eviction: Eviction,
+    log_path: Path,
+) -> Iterator[Renderer | None]:
+    if name not in CONVERSATIONS:
+        yield None
+        return
+    settings = EngineSettings.from_config(run, TOKENIZER_CONTEXT)
+    with running_server(server, settings, model[0], None, log_path) as life:
+        marker = life.client.props()["media_marker"]
+        yield Renderer(life.client, marker, geometry, eviction.placeholder)

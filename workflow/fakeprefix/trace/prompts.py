@@ -1,0 +1,177 @@
+"""Whole prompts as sequences of token ids, and the steps that follow from comparing them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fakeprefix.errors import TraceError
+from fakeprefix.trace.steps import Step, StepImage
+
+# so many tokens in a row, found again behind a gap, are history that was kept and no coincidence
+KEPT_RUN = 16
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What one call of the model was given.
+
+    Attributes:
+        step: number of the call within its task.
+        ids: one id a KV cell, shape ``(n,)``. Text has its token ids (>= 0), the cells of an image
+            share a negative one, see `ImageIds`.
+        images: the images in order, each with the index of its first cell.
+        times: `decode_s`, `exec_s` and `recorded_wall_s` where they were recorded.
+    """
+
+    step: int
+    ids: np.ndarray
+    images: tuple[tuple[int, StepImage], ...] = ()
+    times: dict[str, float | None] = field(default_factory=dict)
+
+
+class ImageIds:
+    """Negative ids for images: the same content has the same one."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def cells(self, digest: str, tokens: int) -> np.ndarray:
+        """Ids of all cells of an image, shape ``(tokens,)``."""
+        return np.full(tokens, self._ids.setdefault(digest, -1 - len(self._ids)), dtype=np.int64)
+
+
+class PrefixIndex:
+    """Finds the longest beginning that an earlier sequence has too.
+
+    Every prefix of an earlier sequence is in a set by its hash, so that the longest one can be
+    searched for by bisection; a prefix adds only what was not there. The hash is a sum of products
+    with random odd numbers, one a position, modulo 2^64.
+    """
+
+    def __init__(self) -> None:
+        self._hashes: set[int] = set()
+        self._factors = np.empty(0, dtype=np.uint64)
+
+    def longest(self, ids: np.ndarray) -> int:
+        """Length of the longest prefix of `ids` that was added before."""
+        hashes = self._prefix_hashes(ids)
+        low, high = 0, len(ids)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if int(hashes[middle - 1]) in self._hashes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def add(self, ids: np.ndarray, known: int = 0) -> None:
+        """Remember all prefixes of `ids`; those up to `known` are there already."""
+        self._hashes.update(self._prefix_hashes(ids)[known:].tolist())
+
+    def _prefix_hashes(self, ids: np.ndarray) -> np.ndarray:
+        if len(self._factors) < len(ids):
+            drawn = np.random.default_rng(1).integers(0, 2**63, 2 * len(ids), dtype=np.uint64)
+            self._factors = drawn * np.uint64(2) + np.uint64(1)
+        # an id of 0 must count too
+        values = (ids + 2**40).astype(np.uint64) * self._factors[: len(ids)]
+        mixed = values ^ (values >> np.uint64(29))
+        return np.cumsum(mixed * np.uint64(0x9E3779B97F4A7C15), dtype=np.uint64)
+
+
+class TaskSteps:
+    """Turns the prompts of one task, in the order of the calls, into steps.
+
+    The prefix is the longest beginning, in tokens, that any earlier prompt of the task has; it is
+    never taken to be as long as the previous prompt. Where the prompt goes on with something that
+    the previous one held behind other content, the history has a hole: the visible ranges say where.
+
+    Args:
+        policy: what the agent does with its history.
+    """
+
+    def __init__(self, task_id: str, policy: str) -> None:
+        self._task_id, self._policy = task_id, policy
+        self._index = PrefixIndex()
+        self._previous: Prompt | None = None
+
+    def add(self, prompt: Prompt) -> Step:
+        """The step of the next prompt.
+
+        Raises:
+            TraceError: the prompt is empty, or its step number does not rise.
+        """
+        where = f"task {self._task_id!r}, step {prompt.step}"
+        if self._previous is not None and prompt.step <= self._previous.step:
+            raise TraceError(f"{where}: comes behind step {self._previous.step}; steps must rise within a task")
+        if not len(prompt.ids):
+            raise TraceError(f"{where}: its prompt is empty")
+        known = self._index.longest(prompt.ids)
+        # one token at least is computed, and an image is present as a whole or not at all
+        prefix = _outside_images(prompt, min(known, len(prompt.ids) - 1))
+        step = _step(self._task_id, self._policy, prompt, prefix, self._previous)
+        self._index.add(prompt.ids, known)
+        self._previous = prompt
+        return step
+
+
+def _outside_images(prompt: Prompt, length: int) -> int:
+    for start, image in prompt.images:
+        if start < length < start + image.tokens:
+            return start
+    return length
+
+
+def _step(task_id: str, policy: str, prompt: Prompt, prefix: int, previous: Prompt | None) -> Step:
+    kept = None if previous is None else kept_behind_gap(previous.ids, prompt.ids, prefix)
+    new_images = [image for start, image in prompt.images if start >= prefix]
+    values: dict[str, Any] = {
+        "task_id": task_id,
+        "step": prompt.step,
+        "policy": policy,
+        "prefix_tokens": prefix,
+        "visible": ((0, prefix - 1),) if prefix else (),
+        **prompt.times,
+    }
+    if kept is not None:
+        first, n_kept, at = kept
+        behind = [image for start, image in prompt.images if prefix <= start < at + n_kept]
+        new_images = [image for start, image in prompt.images if start >= at + n_kept]
+        values["prefix_tokens"] = prefix + n_kept
+        values["visible"] = (*values["visible"], (first, first + n_kept - 1))
+        values["behind_hole"] = tuple(behind)
+    return Step(
+        new_tokens=len(prompt.ids) - values["prefix_tokens"],
+        image_tokens=sum(image.tokens for image in new_images),
+        images=tuple(new_images),
+        **values,
+    )
+
+
+def kept_behind_gap(before: np.ndarray, now: np.ndarray, prefix: int) -> tuple[int, int, int] | None:
+    """History that both prompts have behind the point at which they part.
+
+    Args:
+        before, now: ids of the previous prompt and of this one.
+        prefix: where they part.
+
+    Returns:
+        Where the kept run begins in `before`, its length, and where it begins in `now`; None if the
+        history simply ends at `prefix`, which is a rewind and no hole.
+    """
+    old, new = before[prefix:], now[prefix:]
+    if len(old) < KEPT_RUN or len(new) < KEPT_RUN:
+        return None
+    places: dict[bytes, int] = {}
+    for start in range(len(old) - KEPT_RUN + 1):
+        places.setdefault(old[start : start + KEPT_RUN].tobytes(), start)
+    for start in range(len(new) - KEPT_RUN + 1):
+        found = places.get(new[start : start + KEPT_RUN].tobytes())
+        if found is None:
+            continue
+        length = min(len(old) - found, len(new) - start - 1)
+        same = old[found : found + length] == new[start : start + length]
+        run = length if same.all() else int(np.argmin(same))
+        # found == 0 would continue the prefix itself: something was put in, nothing is missing
+        return None if found == 0 or run < 1 else (prefix + found, run, prefix + start)
+    return None

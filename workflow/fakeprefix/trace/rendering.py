@@ -1,0 +1,93 @@
+"""From conversations to prompts: the model's own template and tokenizer, real token counts of images."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from fakeprefix.errors import TraceError
+from fakeprefix.model.vision import ImageGeometry
+from fakeprefix.trace.formats.conversation import Request, Screenshot
+from fakeprefix.trace.prompts import ImageIds, Prompt
+from fakeprefix.trace.steps import StepImage
+
+
+class Tokenizer(Protocol):
+    """What is asked of the patched server; `fakeprefix.server.client.Client` is one."""
+
+    def apply_template(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str: ...
+
+    def tokenize(self, text: str, *, add_special: bool = False) -> list[int]: ...
+
+
+class Renderer:
+    """Renders requests as the model would see them.
+
+    Args:
+        tokenizer: renders messages and counts tokens.
+        marker: stands for an image in a rendered text.
+        geometry: of images; None for a model without a projector.
+        placeholder: text in place of an image that is not kept.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, marker: str, geometry: ImageGeometry | None, placeholder: str) -> None:
+        self._tokenizer, self._marker, self._geometry = tokenizer, marker, geometry
+        self._placeholder = placeholder
+        self._image_ids = ImageIds()
+        self._known: dict[str, np.ndarray] = {}
+        self.screenshots: dict[str, Screenshot] = {}
+
+    def prompt(self, request: Request, keep_last_images: int | None = None) -> Prompt:
+        """The prompt of a request.
+
+        Args:
+            keep_last_images: older images are replaced by the placeholder; None keeps all.
+
+        Raises:
+            TraceError: an image, and no projector.
+        """
+        shots = [part for message in request.messages for part in message.parts if isinstance(part, Screenshot)]
+        if shots and self._geometry is None:
+            raise TraceError(
+                f"task {request.task_id!r}, step {request.step}: has an image, and model.mmproj is not given"
+            )
+        n_dropped = 0 if keep_last_images is None else max(0, len(shots) - keep_last_images)
+        text = self._render(request, n_dropped)
+        pieces = text.split(self._marker)
+        kept = shots[n_dropped:]
+        if len(pieces) != len(kept) + 1:
+            raise TraceError(
+                f"task {request.task_id!r}, step {request.step}: the template shows {len(pieces) - 1} of "
+                f"{len(kept)} images"
+            )
+        parts, images = [self._ids(pieces[0], first=True)], []
+        for shot, piece in zip(kept, pieces[1:], strict=True):
+            at = sum(len(part) for part in parts)
+            image = StepImage(shot.file, shot.width, shot.height, self._geometry.tokens(shot.width, shot.height))
+            self.screenshots[shot.file] = shot
+            images.append((at, image))
+            parts += [self._image_ids.cells(shot.digest, image.tokens), self._ids(piece)]
+        return Prompt(request.step, np.concatenate(parts), tuple(images), request.times)
+
+    def _render(self, request: Request, n_dropped: int) -> str:
+        messages, left = [], n_dropped
+        for message in request.messages:
+            parts = []
+            for part in message.parts:
+                if isinstance(part, Screenshot):
+                    parts.append(self._placeholder if left > 0 else self._marker)
+                    left -= 1
+                else:
+                    # a text that contains the marker would be taken for an image
+                    parts.append(part.replace(self._marker, ""))
+            messages.append({"role": message.role, "content": "\n".join(parts), **message.extra})
+        return self._tokenizer.apply_template(messages, list(request.tools))
+
+    def _ids(self, text: str, *, first: bool = False) -> np.ndarray:
+        """Token ids of a piece; most pieces of a prompt were in the previous one."""
+        key = f"{first}{text}"
+        if key not in self._known:
+            if len(self._known) > 4096:
+                self._known.clear()
+            ids = self._tokenizer.tokenize(text, add_special=first) if text or first else []
+            self._known[key] = np.array(ids, dtype=np.int64)
+        return self._known[key]
