@@ -23,7 +23,7 @@ def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN):
     make_plan(
         tmp_path / "steps.parquet",
         facts,
-        {"bucket_width": 4096, "max_steps_per_bucket": 2},
+        {"bucket_width": 4096, "max_steps_per_bucket": 2, "max_new_tokens": 0},
         "reject",
         measure,
         run,

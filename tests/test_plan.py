@@ -50,7 +50,7 @@ def test_spread_takes_at_most_k_distinct_indices_with_both_ends(n, k):
 def test_every_step_has_one_bucket_and_short_ones_are_never_measured(sizes, most):
     prefix, new = (np.array(values) for values in zip(*sizes, strict=True))
     total = prefix + new
-    bucket, index = assign(prefix, total, 512, most)
+    bucket, index = assign(prefix, total, PlanRules("reject", 10_000, 512, most))
     status = STATUSES[index]
     assert ((bucket - 1) * 512 < total).all()
     assert (total <= bucket * 512).all()
@@ -63,6 +63,12 @@ def test_every_step_has_one_bucket_and_short_ones_are_never_measured(sizes, most
         if most > 1 and measured.any():
             assert prefix[measured].min() == prefix[measurable].min()
             assert prefix[measured].max() == prefix[measurable].max()
+
+
+def test_steps_that_add_too_much_are_left_to_the_fit():
+    prefix, total = np.array([300, 300, 300]), np.array([350, 400, 500])
+    _, index = assign(prefix, total, PlanRules("reject", 10_000, 512, 5, max_new_tokens=100))
+    assert STATUSES[index].tolist() == [MEASURED, MEASURED, SAMPLED_OUT]
 
 
 def test_a_bucket_width_that_is_no_multiple_of_256_is_refused(tmp_path):

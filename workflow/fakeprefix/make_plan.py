@@ -46,7 +46,7 @@ def make_plan(
         ModelError: the experiment does not fit this machine's memory, or images need a projector.
     """
     try:
-        rules = PlanRules(on_hole, facts.n_ctx_train, plan["bucket_width"], plan["max_steps_per_bucket"])
+        rules = PlanRules(on_hole, facts.n_ctx_train, **plan)
         counts = plan_file(steps, rules, plan_output, rejected_output)
         if counts.n_with_images and facts.image is None:
             raise MeasureError("model.mmproj: the trace has images, and no projector is given")

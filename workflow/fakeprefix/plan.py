@@ -62,12 +62,14 @@ class PlanRules:
         n_ctx_max: largest context of the model in tokens.
         bucket_width: in tokens, a multiple of 256.
         max_steps_per_bucket: steps of a bucket that are measured themselves.
+        max_new_tokens: steps that add more are not measured themselves; 0 for no bound.
     """
 
     on_hole: str
     n_ctx_max: int
     bucket_width: int
     max_steps_per_bucket: int
+    max_new_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def plan_file(steps: Path, rules: PlanRules, plan: Path, rejected: Path) -> Plan
     prefix = np.concatenate([part.prefix for part in checked])
     total = prefix + np.concatenate([part.new for part in checked])
     accepted = np.concatenate([part.accepted for part in checked])
-    bucket, status = assign(prefix[accepted], total[accepted], rules.bucket_width, rules.max_steps_per_bucket)
+    bucket, status = assign(prefix[accepted], total[accepted], rules)
     with table_writer(plan, PLAN_SCHEMA) as writer:
         start = 0
         for batch, part in zip(_batches(steps), checked, strict=True):
@@ -125,7 +127,7 @@ def plan_file(steps: Path, rules: PlanRules, plan: Path, rejected: Path) -> Plan
     )
 
 
-def assign(prefix: np.ndarray, total: np.ndarray, width: int, max_steps: int) -> tuple[np.ndarray, np.ndarray]:
+def assign(prefix: np.ndarray, total: np.ndarray, rules: PlanRules) -> tuple[np.ndarray, np.ndarray]:
     """Buckets, and what becomes of each step.
 
     Within a bucket the measured steps are spread evenly over the prefix lengths, ends included, so
@@ -138,13 +140,14 @@ def assign(prefix: np.ndarray, total: np.ndarray, width: int, max_steps: int) ->
     Returns:
         Bucket ``ceil(total / width)`` and index into `STATUSES`, both of shape ``(n,)``.
     """
-    bucket = -(-total // width)
+    bucket = -(-total // rules.bucket_width)
     status = np.where(total > COLUMNS, _SAMPLED_OUT, _UNMEASURABLE)
-    measurable = np.flatnonzero(total > COLUMNS)
+    affordable = total - prefix <= (rules.max_new_tokens or np.inf)
+    measurable = np.flatnonzero((total > COLUMNS) & affordable)
     ordered = measurable[np.lexsort((total[measurable], prefix[measurable], bucket[measurable]))]
     starts = np.flatnonzero(np.diff(bucket[ordered], prepend=-1))
     for start, end in pairwise([*starts.tolist(), len(ordered)]):
-        status[ordered[start + np.array(spread(end - start, max_steps))]] = _MEASURED
+        status[ordered[start + np.array(spread(end - start, rules.max_steps_per_bucket))]] = _MEASURED
     return bucket, status
 
 
