@@ -116,7 +116,8 @@ def test_every_repetition_registered_with_exact_counts(run):
         "state_restore": 4 * 2,
         "cached_prefix": 4 * 2,
     }
-    assert (rows.arm == "probe").sum() == 2 * (2 + 3 + 2 + 2) + 2 * 10
+    assert (rows.arm == "probe").sum() == 2 * (2 + 3 + 2 + 2) + 2 * 10 + 2 * (2 + 2)
+    assert set(rows.job[rows.arm == "probe"]) >= {"depth_rate/1", "depth_rate/2", "fidelity/300", "baseline/1"}
 
 
 def test_a_restored_or_cached_prefix_is_never_prefilled_again(run):
@@ -159,6 +160,7 @@ def test_real_prefixes_give_the_same_logits_however_they_came_to_be(run):
 def test_no_two_timing_jobs_overlapped(run):
     rows = pd.read_parquet(run / "measurements.parquet")
     rows["start"] = pd.to_datetime(rows.started_at)
+    # the benchmark lies between two servers of one job
     spans = sorted((group.start.min(), group.start.max()) for _, group in rows.groupby("job"))
     assert all(later[0] > earlier[1] for earlier, later in pairwise(spans))
 

@@ -64,7 +64,14 @@ def test_out_of_the_margin_with_right_counters_is_unclear_and_says_where():
 def probes(**jobs):
     return pd.DataFrame(
         [
-            {"arm": "probe", "status": "ok", "job": job.replace("_", "/"), "order": order, "prompt_ms": time}
+            {
+                "arm": "probe",
+                "status": "ok",
+                "job": job.replace("_", "/"),
+                "started_at": "",
+                "order": order,
+                "prompt_ms": time,
+            }
             for job, times in jobs.items()
             for order, time in enumerate(times)
         ]

@@ -116,9 +116,11 @@ def fidelity_rows(suffix="jsonl"):
 
 
 def all_rows(wildcards):
-    """Raw files of all arms that the configuration asks for, and of the turns."""
+    """Raw files of all arms that the configuration asks for, of the turns, and of the benchmark's probes."""
     rows = [file for arm in CONFIG["measure"]["arms"] for file in arm_rows(arm)]
-    return rows + fidelity_rows()
+    samples = [Path(file) for file in depth_rates(wildcards)]
+    probes = [str(file.with_suffix(f".{when}.jsonl")) for file in samples for when in ("before", "after")]
+    return rows + fidelity_rows() + probes
 
 
 def depth_rates(wildcards):

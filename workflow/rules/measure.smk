@@ -96,15 +96,18 @@ rule fidelity:
 
 
 rule depth_rate:
-    """Takes the plan, the timing build and the model, gives the independent benchmark's samples of one bucket."""
+    """Takes the plan, the timing build and the model, gives the benchmark's samples of one bucket, and probes."""
     input:
         plan=f"{RUN}/trace/plan.parquet",
         summary=f"{RUN}/trace/plan.json",
         engine=f"{RUN}/engine/manifest.json",
         server_config=f"{RUN}/engine/server_config.json",
         model=ancient(model_file()),
+        mmproj=ancient(mmproj_file()),
     output:
         samples=f"{RUN}/raw/depth_rate/{{bucket}}.json",
+        before=f"{RUN}/raw/depth_rate/{{bucket}}.before.jsonl",
+        after=f"{RUN}/raw/depth_rate/{{bucket}}.after.jsonl",
     log:
         f"{RUN}/logs/depth_rate/{{bucket}}.log",
     conda:
@@ -113,10 +116,11 @@ rule depth_rate:
     resources:
         timing=1,
     params:
+        server=SERVER,
         bench=SERVER.replace("llama-server", "llama-bench"),
         run=CONFIG["engine"]["run"],
-        repetitions=CONFIG["measure"]["repetitions"]["depth_rate"],
-        code=code("measure/depth_rate.py", "server/settings.py"),
+        measure=CONFIG["measure"],
+        code=code("measure/", "server/"),
     script:
         "../scripts/depth_rate.py"
 

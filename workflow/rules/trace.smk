@@ -5,7 +5,7 @@ rule trace:
         file=[CONFIG["trace"]["path"]] if CONFIG["trace"]["source"] == "file" else [],
         # conversations are counted by the model's own tokenizer
         engine=f"{RUN}/engine/manifest.json" if NEEDS_TOKENIZER else [],
-        model=ancient(model_file()) if NEEDS_TOKENIZER else [],
+        model=ancient([model_file()]) if NEEDS_TOKENIZER else [],
     output:
         steps=f"{RUN}/trace/steps.parquet",
         images=directory(f"{RUN}/trace/images"),

@@ -1,21 +1,34 @@
-"""Run the independent benchmark for one bucket."""
+"""Run the independent benchmark for one bucket, between two sets of probes."""
 
 from pathlib import Path
 
 from fakeprefix.jobs import job
 from fakeprefix.measure.depth_rate import bench_depths
+from fakeprefix.measure.protocol import ServerLife
 from fakeprefix.plan import MEASURED, read_planned
-from fakeprefix.server.settings import EngineSettings
 from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]):
-    planned = read_planned(Path(snakemake.input.plan), MEASURED, int(snakemake.wildcards.bucket))
+    bucket = int(snakemake.wildcards.bucket)
+    before, after = Path(snakemake.output.before), Path(snakemake.output.after)
+    life = ServerLife.of_run(
+        before,
+        f"depth_rate/{bucket}",
+        snakemake.params.server,
+        snakemake.params.run,
+        snakemake.params.measure,
+        read_json(snakemake.input.summary),
+        snakemake.input.model,
+        snakemake.input.mmproj,
+        snakemake.input.server_config,
+        snakemake.log[0],
+    )
     bench_depths(
-        [item.step for item in planned],
+        [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket)],
+        life,
+        (before, after),
         Path(snakemake.params.bench),
-        EngineSettings.from_config(snakemake.params.run, read_json(snakemake.input.summary)["n_ctx"]),
-        Path(snakemake.input.model),
-        snakemake.params.repetitions,
+        snakemake.params.measure["repetitions"]["depth_rate"],
         Path(snakemake.output.samples),
-        Path(snakemake.log[0]).with_suffix(".bench.log"),
+        bucket,
     )

@@ -22,7 +22,10 @@ def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
     overall = float(probes.prompt_ms.median())
     compared = probes[~probes.job.str.startswith("fidelity/")]
     medians = compared.groupby("job").prompt_ms.median()
-    within = {job: _trend(group.sort_values("order").prompt_ms.to_numpy()) for job, group in probes.groupby("job")}
+    within = {
+        job: _trend(group.sort_values(["started_at", "order"]).prompt_ms.to_numpy())
+        for job, group in probes.groupby("job")
+    }
     return {
         "n": len(probes),
         "median_ms": overall,

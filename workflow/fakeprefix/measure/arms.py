@@ -68,13 +68,33 @@ def image_loader(folder: Path) -> ImageLoader:
     return load
 
 
+def texts_behind_images(step: Step) -> list[int]:
+    """Tokens of text behind each of the step's images; one entry for a step without.
+
+    The engine takes two images with nothing between them for frames of a video and computes them as
+    one, so the text is spread over all gaps.
+
+    Raises:
+        TraceError: there is too little text to keep the images apart.
+    """
+    text, n = step.new_tokens - step.image_tokens, max(1, len(step.images))
+    if text < n - 1:
+        raise TraceError(
+            f"task {step.task_id!r}, step {step.step}: {n} images and {text} tokens of text between them; the engine "
+            "would take neighbouring images for frames of a video"
+        )
+    return [text // n + (number < text % n) for number in range(n)]
+
+
 def new_segments(step: Step, seed: str, load: ImageLoader) -> tuple[Segment, ...]:
-    """What the step appends: its images, then its text. The same seed gives the same content."""
+    """What the step appends: its images, each with text behind it. The same seed gives the same content."""
+    texts = texts_behind_images(step)
     if not step.images:
-        return (Segment(step.new_tokens, seed),)
-    images = [Segment(0, seed, load(image, f"{seed}/{i}")) for i, image in enumerate(step.images)]
-    text = Segment(step.new_tokens - step.image_tokens, f"{seed}/text")
-    return (*images, text)
+        return (Segment(texts[0], seed),)
+    return tuple(
+        Segment(text, f"{seed}/text/{number}", load(image, f"{seed}/{number}"))
+        for number, (image, text) in enumerate(zip(step.images, texts, strict=True))
+    )
 
 
 def prefix_segments(

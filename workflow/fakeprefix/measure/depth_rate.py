@@ -5,11 +5,14 @@ import logging
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import MeasureError
+from fakeprefix.measure.arms import texts_behind_images
 from fakeprefix.measure.guard import timing_slot
+from fakeprefix.measure.protocol import ServerLife
 from fakeprefix.progress import Progress
 from fakeprefix.server.process import ENVIRONMENT_KEPT
 from fakeprefix.server.settings import EngineSettings
@@ -20,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # the rate that most people would use: nothing in the cache, one physical batch
 NAIVE_TOKENS = 512
+# in front of the benchmark, and as many behind it
+N_PROBES = 2
 
 
 def chunks(step: Step) -> list[int]:
@@ -31,42 +36,59 @@ def chunks(step: Step) -> list[int]:
     if not step.images:
         return [step.new_tokens]
     pieces, text = [], 0
-    for image in step.images:
+    for image, behind in zip(step.images, texts_behind_images(step), strict=True):
         pieces += [text + 1, image.tokens - 2]
-        text = 1
-    return [*pieces, text + step.new_tokens - step.image_tokens]
+        text = 1 + behind
+    return [*pieces, text]
 
 
 def bench_depths(
     steps: Sequence[Step],
+    life: ServerLife,
+    probes: tuple[Path, Path],
     binary: Path,
-    settings: EngineSettings,
-    model: Path,
     repetitions: int,
     output: Path,
-    log_path: Path,
+    bucket: int,
 ) -> None:
     """One call of the benchmark for each distinct prefix length, and one for the naive rate.
 
-    `output` gets the calls with the benchmark's own JSON, all samples kept.
+    The server's probe runs in front of them and behind them, so that drift against the jobs that are
+    compared with the rates is seen.
+
+    Args:
+        life: the server that probes.
+        probes: the files of rows of both.
+        binary: ``llama-bench``.
+        output: gets the calls with the benchmark's own JSON, all samples kept.
 
     Raises:
         MeasureError: the benchmark failed or answered something else than was asked.
     """
     depths = sorted({step.prefix_tokens for step in steps})
     progress = Progress("depth rate", sum(depths) + NAIVE_TOKENS)
+    log_path = life.log_path.with_suffix(".bench.log")
     calls = []
+    _probe(life, probes[0], bucket)
     with timing_slot():
-        calls.append(call_bench(binary, settings, model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
+        calls.append(call_bench(binary, life.settings, life.model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
         progress.advance(NAIVE_TOKENS, "depth 0")
         for depth in depths:
             sizes = sorted({piece for step in steps if step.prefix_tokens == depth for piece in chunks(step)})
-            calls.append(call_bench(binary, settings, model, depth, sizes, repetitions, log_path, "matched"))
+            calls.append(call_bench(binary, life.settings, life.model, depth, sizes, repetitions, log_path, "matched"))
             progress.advance(depth, f"depth {depth}")
+    _probe(life, probes[1], bucket)
     pieces = [
         {"task_id": step.task_id, "policy": step.policy, "step": step.step, "chunks": chunks(step)} for step in steps
     ]
-    write_json(output, {"settings": settings.as_dict(), "steps": pieces, "calls": calls})
+    write_json(output, {"settings": life.settings.as_dict(), "steps": pieces, "calls": calls})
+
+
+def _probe(life: ServerLife, final: Path, bucket: int) -> None:
+    with replace(life, final=final).session() as session:
+        session.warm_up()
+        for number in range(N_PROBES):
+            session.measure_probe(number, bucket)
 
 
 def call_bench(

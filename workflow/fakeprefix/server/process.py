@@ -108,6 +108,9 @@ def running_server(
                     process.wait(timeout=1.0)
                 raise
             finally:
+                # one that was killed a moment ago is seen to be dead only after it was waited for
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.05)
                 server.exit_status = process.poll()
             return
         finally:
