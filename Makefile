@@ -1,5 +1,7 @@
 # make reproduce   everything, from nothing to a report
 # make plan        what would be measured, for how long, in how much memory
+# make verify      ARCHIVE=results/archive/NAME.tar.zst: intact, or what is damaged, missing or too much
+# make restore     ARCHIVE=...: a run folder again
 # make test-memory many more generated operations on the engine's memory
 # make bench       ratios measured side by side: depth sweep, fills, overhead, planning, the kernel
 # make test        formatting, lint, unit tests, engine tests, a whole small run
@@ -12,13 +14,14 @@ BIN := $(VENV)/bin
 SNAKEMAKE := $(BIN)/snakemake --cores all
 CONFIGFILES ?=
 BENCH ?=
+ARCHIVE ?=
 
 ifneq ($(CONFIGFILES),)
 SNAKEMAKE += --configfile $(CONFIGFILES)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: reproduce plan test bench test-memory test-resources format lock clean preflight
+.PHONY: reproduce plan test bench verify restore test-memory test-resources format lock clean preflight
 
 reproduce: $(VENV)/.complete
 	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
@@ -45,6 +48,12 @@ bench: test-resources
 
 test-resources: $(VENV)/.complete
 	@$(SNAKEMAKE) test_resources
+
+verify: $(VENV)/.complete
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.archive verify "$(ARCHIVE)"
+
+restore: $(VENV)/.complete
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.archive restore "$(ARCHIVE)"
 
 format: $(VENV)/.complete
 	$(BIN)/ruff check --fix .

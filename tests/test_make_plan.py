@@ -11,6 +11,7 @@ MEASURE = {
     "arms": ["baseline", "fake_prefix"],
     "repetitions": {"baseline": 1, "fake_prefix": 2, "depth_rate": 1},
     "decode_tokens": 1,
+    "probe": {"prefix_tokens": 1024, "new_tokens": 128},
     "fidelity": {"prefix_tokens": [], "new_tokens": 256, "fills": ["tile"], "cached_up_to": 1024, "min_rounds": 10},
 }
 RUN = {"threads": 2, "n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f16"}
@@ -90,3 +91,9 @@ def test_turns_beyond_the_models_context_are_refused(tmp_path):
     turns = {**MEASURE["fidelity"], "prefix_tokens": [10**7]}
     with pytest.raises(MeasureError, match="tokens do not fit the model's"):
         make(tmp_path, grid_steps([1000], [100]), measure=MEASURE | {"fidelity": turns})
+
+
+def test_the_context_holds_the_probe_and_the_warm_up_of_every_job(tmp_path):
+    assert make(tmp_path, grid_steps([400], [64]))["n_ctx"] > 1024 + 128
+    long = MEASURE | {"probe": {"prefix_tokens": 9000, "new_tokens": 100}}
+    assert make(tmp_path, grid_steps([400], [64]), measure=long)["n_ctx"] > 9100

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, contract_verdict
+from fakeprefix.archive import verify_archive
 from fakeprefix.runs import verify
 from fakeprefix.storage import read_json
 
@@ -195,6 +196,15 @@ def test_a_second_call_has_nothing_to_do(project, run):
     assert "Nothing to be done" in done.stderr
     assert (run / "manifest.json").read_bytes() == before
     assert sum(path.is_dir() and not path.is_symlink() for path in (project / "results").iterdir()) == 2
+
+
+def test_a_sealed_run_is_packed_without_being_touched(project, run):
+    seal = (run / "manifest.json").read_bytes()
+    snakemake(project, "archive")
+    archive = project / "results" / "archive" / f"{run.name}.tar.zst"
+    assert verify_archive(archive) == []
+    assert (run / "manifest.json").read_bytes() == seal
+    assert "Nothing to be done" in snakemake(project, "archive").stderr
 
 
 def test_changed_code_that_checks_the_engine_reruns_everything_and_not_only_the_check(project):

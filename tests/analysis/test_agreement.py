@@ -86,11 +86,14 @@ def run(tmp_path):
     return tmp_path, rows
 
 
-def analysed(run, rows=None, config=CONFIG):
+NOTHING_SKIPPED = {"skipped_by_task": {}, "skipped_of_no_task": 0}
+
+
+def analysed(run, rows=None, config=CONFIG, imported=NOTHING_SKIPPED):
     folder, good = run
     (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows or good))
     join_records([folder / "rows.jsonl"], folder / "measurements.parquet")
-    settings = Settings(config, "tile", PLAN, "hybrid")
+    settings = Settings(config, "tile", PLAN, "hybrid", imported)
     return analyse(
         folder / "measurements.parquet",
         folder / "plan.parquet",
@@ -299,3 +302,49 @@ def test_outside_of_the_measured_range_the_replay_says_so(run):
     replay = analysed((folder, rows)).replay
     assert replay.source.iloc[-1] == "extrapolated"
     assert replay.ci_low_s.iloc[-1] <= replay.measured_opt_prefill_s.iloc[-1] <= replay.ci_high_s.iloc[-1]
+
+
+def test_steps_that_are_the_same_for_all_policies_have_no_leader(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet")
+    other = planned.assign(policy="keep_last_1")
+    other.loc[other.step == 5, "new_tokens"] += 500
+    pd.concat([planned, other], ignore_index=True).to_parquet(folder / "plan.parquet")
+    noisy = [replace(row, policy="keep_last_1", prompt_ms=0.9 * row.prompt_ms) for row in rows if row.step < 5]
+    rate = json.loads((folder / "rate.json").read_text())
+    rate["steps"] += [step | {"policy": "keep_last_1"} for step in rate["steps"]]
+    write_json(folder / "rate.json", rate)
+    (entry,) = analysed((folder, rows), [*rows, *[row for row in noisy if row.arm == "fake_prefix"]]).summary[
+        "policies"
+    ]
+    assert [(change["policy"], change["step"]) for change in entry["with_cache"]["changes"]] == [("keep_all", 5)]
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [{"skipped_by_task": {"t": 2}, "skipped_of_no_task": 0}, {"skipped_by_task": {}, "skipped_of_no_task": 2}],
+)
+def test_a_task_of_which_records_were_skipped_is_incomplete(run, imported):
+    (task,) = analysed(run, imported=imported).tasks.itertuples()
+    assert (task.complete, task.reason) == (False, "2 records skipped by the import")
+
+
+def test_without_a_fit_a_measured_step_has_its_median_within_its_interval(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet").iloc[:1]
+    planned.to_parquet(folder / "plan.parquet")
+    mine = [row for row in rows if row.step == 0]
+    times = iter([100.0, 110.0, 200.0])
+    spread = [replace(row, prompt_ms=next(times)) if row.arm == "fake_prefix" else row for row in mine]
+    (row,) = analysed((folder, rows), spread).replay.itertuples()
+    assert row.measured_opt_prefill_s == pytest.approx(0.110)
+    assert (row.ci_low_s, row.ci_high_s) == pytest.approx((0.1, 0.2))
+
+
+def test_a_recorded_time_of_zero_has_no_ratio(run):
+    folder, rows = run
+    planned = pd.read_parquet(folder / "plan.parquet").assign(recorded_wall_s=0.0)
+    planned.to_parquet(folder / "plan.parquet")
+    found = analysed((folder, rows))
+    assert found.tasks.opt_over_recorded.isna().all()
+    json.dumps(found.summary, allow_nan=False)

@@ -39,7 +39,6 @@ def test_with_right_counters_and_times_neither_mismatch_applies():
     [
         ({"cache_n": [0, 2000, 4000, 8000]}, "re-prefilled"),
         ({"prompt_n": [1100, 200, 100, 200]}, "re-prefilled"),
-        ({"cache_n": [None] * 4, "prompt_n": [None] * 4}, "re-prefilled"),
         ({"n_kv": [256, 256, 256, 256]}, "keys not read"),
         ({"seq_pos_max_attn": [99, 1999, 3999, 7999]}, "keys not read"),
         ({"seq_pos_max_recr": [-1, 1999, 3999, 7999]}, "keys not read"),
@@ -49,6 +48,22 @@ def test_a_wrong_counter_names_the_mismatch(changes, expected):
     found = finding(rows(**changes))
     assert found["finding"] == expected
     assert "of 4 rows" in found["reason"]
+
+
+def test_a_row_without_an_answer_is_no_sign_of_a_mismatch():
+    found = finding(rows(cache_n=[None, 2000, 4000, 8000]))
+    assert (found["finding"], found["counters"]["rows"]) == ("neither", 3)
+
+
+def test_a_memory_that_does_not_tell_its_columns_is_not_accused():
+    counters = count(rows(n_kv=0, seq_pos_max_attn=-1, seq_pos_max_recr=-1), model(1e-4), "other")
+    assert diagnose(counters, {1: 1.0}, 0.1, "other")["finding"] == "neither"
+
+
+def test_without_an_estimate_none_is_claimed_to_agree():
+    found = diagnose(count(rows(), model(1e-4), "hybrid"), {1: None}, 0.1, "hybrid")
+    assert found["finding"] == "neither"
+    assert "not held against an estimate" in found["reason"]
 
 
 def test_fast_and_independent_of_the_prefix_means_that_keys_were_not_read():

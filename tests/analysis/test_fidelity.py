@@ -137,6 +137,21 @@ def test_a_run_without_turns_says_so():
     assert summarize(compare(rows, BOOTSTRAP, 0.02), "tile")["measured"] is False
 
 
+def test_turns_of_the_runs_own_fill_that_all_failed_are_no_crash():
+    rows = turns({"zero": 1.0, "tile": 1.0})
+    rows.loc[rows.fill == "tile", "status"] = "error"
+    assert summarize(compare(rows, BOOTSTRAP, 0.02), "tile")["measured"] is False
+    rows = turns({"tile": 1.0})
+    rows.loc[rows.twin == 1, "status"] = "error"
+    summary = summarize(compare(rows, BOOTSTRAP, 0.02), "tile")
+    assert (summary["verdict"], summary["noise_floor"]) == ("equivalent", None)
+
+
+def test_the_noise_floor_is_how_far_equal_arms_are_apart_and_not_only_how_wide_their_interval_is():
+    summary = summarize(compare(turns({"tile": 1.0, "again": 1.04}), BOOTSTRAP, 0.02), "tile")
+    assert summary["noise_floor"] == pytest.approx(0.04, abs=0.01)
+
+
 def test_logits_are_compared_over_all_top_tokens(tmp_path):
     def write(length, **logits):
         path = tmp_path / f"{length}.logits.json"

@@ -100,4 +100,10 @@ def test_images_of_a_step_are_kept_apart_by_text():
     shot = StepImage("a", 640, 480, 302)
     assert texts_behind_images(Step("t", 0, 10, 3 * 302 + 8, 3 * 302, (shot,) * 3)) == [3, 3, 2]
     with pytest.raises(TraceError, match="frames of a video"):
-        texts_behind_images(Step("t", 0, 10, 3 * 302 + 1, 3 * 302, (shot,) * 3))
+        Step("t", 0, 10, 3 * 302 + 1, 3 * 302, (shot,) * 3)
+
+
+def test_images_of_which_only_the_count_is_known_are_sent_as_text(trace):
+    _, load = trace
+    request = arm_request("fake_prefix", Step("t", 0, 300, 420, 302), [], 0, "tile", load)
+    assert total(request.segments) == 300 + 420

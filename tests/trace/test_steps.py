@@ -12,7 +12,7 @@ from fakeprefix.trace.steps import Step, StepImage, copy_step_images, read_steps
 GEOMETRY = ImageGeometry(16, 2)
 
 
-def raised(error):
+def raised(error, task_id):
     raise error
 
 

@@ -76,6 +76,32 @@ def test_a_rewind_is_no_hole_and_neither_is_something_put_in():
     assert kept_behind_gap(ids((0, 100)), inserted, 60) is None
 
 
+def test_a_prefix_of_another_prompt_than_the_previous_one_makes_no_hole():
+    # two agents take turns; the second one's text has a few tokens of the first one's next text in it
+    template = ids((9000, 9020))
+    first, other = ids((0, 1000)), np.concatenate([ids((5000, 6500)), template])
+    again = np.concatenate([first, template, ids((7000, 7100))])
+    *_, step = steps(first, other, again)
+    assert step.visible == ((0, 999),)
+    assert (step.prefix_tokens, step.new_tokens) == (1000, 120)
+
+
+def test_a_retried_answer_with_some_words_in_common_is_no_hole():
+    template = ids((9000, 9020))
+    before = np.concatenate([ids((0, 500)), ids((1000, 1200)), template])
+    now = np.concatenate([ids((0, 500)), ids((2000, 2150)), template, ids((3000, 3040))])
+    _, step = steps(before, now)
+    assert step.visible == ((0, 499),)
+
+
+def test_two_things_that_are_gone_at_once_are_a_hole_at_the_first():
+    before = ids((0, 100), (1000, 1060), (100, 200), (2000, 2060), (200, 300))
+    now = ids((0, 100), (7, 9), (100, 200), (7, 9), (200, 300), (5000, 5040))
+    _, step = steps(before, now)
+    assert step.visible == ((0, 99), (160, 259))
+    assert step.prefix_tokens == 200
+
+
 def test_images_behind_the_hole_are_kept_apart_from_the_new_ones():
     images = ImageIds()
     old, kept, new = (StepImage(f"{name}.png", 64, 64, 20) for name in ("old", "kept", "new"))

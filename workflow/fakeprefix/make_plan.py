@@ -24,6 +24,8 @@ from fakeprefix.storage import write_json
 
 log = logging.getLogger(__name__)
 
+# text of the smoke request and of the warm-up, at most
+WARM_UP_TOKENS = 512
 # starting a server and warming it up, in seconds
 JOB_OVERHEAD_S = 4.0
 
@@ -63,7 +65,10 @@ def make_plan(
                 f"measure.fidelity.prefix_tokens: with the new ones {max(turns)} tokens do not fit the model's "
                 f"context of {facts.n_ctx_train}"
             )
-        n_ctx = context_tokens(chosen, measure["decode_tokens"], max(turns, default=0))
+        probe = measure["probe"]["prefix_tokens"] + measure["probe"]["new_tokens"]
+        images = max((image.tokens for item in chosen for image in item.step.images), default=0)
+        own = max([probe, WARM_UP_TOKENS + images, *turns])
+        n_ctx = context_tokens(chosen, measure["decode_tokens"], own)
         kept = state_tokens(chosen, measure)
         need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
         refuse_if_too_large(need, available_memory())

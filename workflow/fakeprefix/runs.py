@@ -34,8 +34,13 @@ NOT_RESULT_CODE = (
     "analysis/plots.py",
     "analysis/report.py",
     "bench/",
+    "archive.py",
+    "crate.py",
 )
 
+
+# describes an archived run, comes with it when it is restored
+CRATE_NAME = "ro-crate-metadata.json"
 
 # What is made once and shared by runs has a digest of the code that makes it in its path. A parameter
 # would not do: if such a rule is run again while its output exists, Snakemake takes everything behind
@@ -105,8 +110,14 @@ def new_name(run_name: str, now: datetime | None = None) -> str:
     return f"{(now or datetime.now()):%Y-%m-%d_%H%M%S}_{host}_{run_name}"
 
 
-def begin(results: Path, name: str, identity: str, config: dict[str, Any], *, forced: bool) -> None:
+def begin(
+    results: Path, name: str, identity: str, config: dict[str, Any], *, forced: bool, packs: bool = False
+) -> None:
     """Create or continue the run folder `name`; called once, when jobs are about to run.
+
+    Args:
+        forced: rules are rerun on purpose, which breaks a seal visibly.
+        packs: a sealed run is only packed, which leaves it as it is.
 
     Raises:
         RunError: the run is sealed and nothing was forced, or another process is starting one.
@@ -114,7 +125,7 @@ def begin(results: Path, name: str, identity: str, config: dict[str, Any], *, fo
     results.mkdir(parents=True, exist_ok=True)
     with locked(results / ".lock", "another snakemake is starting a run here"):
         folder = results / name
-        if is_sealed(folder):
+        if is_sealed(folder) and not packs:
             if not forced:
                 raise RunError(
                     f"{folder} is sealed and is not written to again; rerun a rule with -R RULE, or start another "
@@ -192,8 +203,11 @@ def verify(folder: Path) -> list[str]:
 
 
 def is_outside_seal(name: Path) -> bool:
-    """Logs, the manifest itself and temporary files are not part of a seal."""
-    return name.parts[0] == "logs" or (name.name == "manifest.json" and len(name.parts) == 1) or name.suffix == ".tmp"
+    """Logs, the manifest itself, an archive's metadata, hidden and temporary files are not part of a seal."""
+    hidden = any(part.startswith(".") for part in name.parts)
+    return (
+        name.parts[0] == "logs" or name.as_posix() in ("manifest.json", CRATE_NAME) or hidden or name.suffix == ".tmp"
+    )
 
 
 def supersede(folder: Path, file: Path) -> Path | None:

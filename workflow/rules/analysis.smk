@@ -5,6 +5,7 @@ rule analysis:
         plan=f"{RUN}/trace/plan.parquet",
         rejected=f"{RUN}/trace/rejected.parquet",
         summary=f"{RUN}/trace/plan.json",
+        imported=f"{RUN}/trace/import.json",
         rates=depth_rates,
         logits=fidelity_rows("logits.json"),
         server_config=f"{RUN}/engine/server_config.json",

@@ -13,3 +13,17 @@ rule seal:
         "../../envs/analysis.yaml"
     script:
         "../scripts/seal.py"
+
+
+rule archive:
+    """Takes a sealed run, gives one file that can be kept, verified and restored."""
+    input:
+        manifest=f"{RUN}/manifest.json",
+    output:
+        archive=f"results/archive/{RUN_NAME}.tar.zst",
+    log:
+        f"{RUN}/logs/archive/archive.log",
+    conda:
+        "../../envs/analysis.yaml"
+    script:
+        "../scripts/archive.py"

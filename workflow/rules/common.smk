@@ -133,7 +133,8 @@ def depth_rates(wildcards):
 onstart:
     try:
         forced = workflow.dag_settings.forceall or bool(workflow.dag_settings.forcerun)
-        runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced)
+        packs = set(workflow.dag_settings.targets or ()) == {"archive"}
+        runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced, packs=packs)
         jobs.announce_run(runs.ENVIRONMENT_KEY, RUN_NAME)
         jobs.announce_main_process()
     except FakePrefixError as error:

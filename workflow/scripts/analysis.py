@@ -18,6 +18,7 @@ with job(snakemake.log[0]):
             config=snakemake.params.analysis,
             fill=snakemake.params.fill,
             plan=read_json(snakemake.input.summary),
+            imported=read_json(snakemake.input.imported),
             memory_type=read_json(snakemake.input.server_config)["resolved"]["memory_type"],
         ),
     )

@@ -1,13 +1,18 @@
 """Steps of the configured source, and their screenshots."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from fakeprefix.jobs import job
+from fakeprefix.measure.guard import timing_slot
 from fakeprefix.model.gguf_file import ModelFacts
 from fakeprefix.storage import read_json
-from fakeprefix.trace.make_steps import make_steps
+from fakeprefix.trace.make_steps import make_steps, needs_tokenizer
 
-with job(snakemake.log[0]):
+# the whole model is loaded for its tokenizer: not beside a timing job
+slot = timing_slot() if needs_tokenizer(snakemake.params.trace) else nullcontext()
+
+with job(snakemake.log[0]), slot:
     make_steps(
         snakemake.params.trace,
         ModelFacts.from_dict(read_json(snakemake.input.facts)).image,

@@ -101,12 +101,14 @@ class Settings:
         fill: the fill of the fabricated prefixes.
         plan: ``trace/plan.json``.
         memory_type: of the model, as the server said.
+        imported: ``trace/import.json``.
     """
 
     config: dict[str, Any]
     fill: str
     plan: dict[str, Any]
     memory_type: str
+    imported: dict[str, Any]
 
 
 def analyse(
@@ -151,7 +153,7 @@ def analyse(
     )
     model = _fit(rows, arm, bootstrap)
     replay = replay_frame(planned, rows, arm, model, bootstrap)
-    tasks = task_frame(planned, replay, pd.read_parquet(rejected))
+    tasks = task_frame(planned, replay, pd.read_parquet(rejected), settings.imported)
     compared = fidelity.compare(everything, bootstrap, config["equivalence_margin"])
     faithful = fidelity.summarize(compared, settings.fill) | {"logits": fidelity.compare_logits(logits)}
     ratios = {int(row.bucket): getattr(row, "measured_over_estimate", None) for row in _records(buckets)}

@@ -16,7 +16,7 @@ class Counters:
     """What the counters of the fabricated arm's rows say, each over all rows.
 
     Attributes:
-        rows: rows of the arm, error rows too.
+        rows: rows of the arm with an answer, error rows too.
         cache_n, prompt_n, positions, columns: rows in which the counter is as it must be: the prefix
             present, only the new tokens computed, both memories at L - 1, and at least L + new columns read.
         slope_ms: additional ms that 1,000 new tokens take for 1,000 more cells of prefix, from the fit.
@@ -41,6 +41,8 @@ def count(rows: pd.DataFrame, model: CostModel | None, memory_type: str) -> Coun
         model: the fitted cost.
         memory_type: ``attention``, ``recurrent`` or ``hybrid``; says which positions there are.
     """
+    # a row without an answer has no counters; it is an error row, and no sign of either mismatch
+    rows = rows[rows.cache_n.notna()]
     last = rows.prefix_tokens - 1
     reached = pd.Series(True, index=rows.index)
     if memory_type in ("attention", "hybrid"):
@@ -51,7 +53,8 @@ def count(rows: pd.DataFrame, model: CostModel | None, memory_type: str) -> Coun
     slope = None if model is None else 1e6 * model.coefficients[2]
     low, high = (None, None) if model is None else (1e6 * bound for bound in _interval(model))
     total = rows.prefix_tokens + rows.new_tokens
-    reads = pd.Series(memory_type == "recurrent", index=rows.index)
+    # only these memories tell how many columns they read
+    reads = pd.Series(memory_type not in ("attention", "hybrid"), index=rows.index)
     return Counters(
         rows=len(rows),
         cache_n=int((rows.cache_n == rows.prefix_tokens).sum()),
@@ -105,5 +108,6 @@ def diagnose(counters: Counters, ratios: dict[int, float | None], margin: float,
             "nor unread keys explain it; look at the drift and at the settings of both programs"
         )
     else:
-        name, reason = NEITHER, "all counters are right, and the time agrees with the estimate"
+        agrees = ", and the time agrees with the estimate" if known else "; the time was not held against an estimate"
+        name, reason = NEITHER, f"all counters are right{agrees}"
     return {"finding": name, "reason": reason, "slow": slow, "fast": fast, "counters": asdict(counters)}

@@ -97,7 +97,7 @@ def comparisons(names: Iterable[str]) -> list[Comparison]:
     found = [Comparison(fill, "restored") for fill in fills]
     if "cached" in present:
         found += [Comparison(fill, "cached") for fill in fills] + [Comparison("cached", "restored")]
-    return [*found, Comparison("restored again", "restored")]
+    return [*found, Comparison("restored again", "restored")] if "restored again" in present else found
 
 
 def compare(rows: pd.DataFrame, bootstrap: Bootstrap, margin: float) -> pd.DataFrame:
@@ -187,9 +187,9 @@ def summarize(table: pd.DataFrame, fill: str) -> dict[str, Any]:
         table: as made by `compare`.
         fill: the fill that the run's other rows were measured with.
     """
-    if table.empty:
-        return {"measured": False, "fill": fill, "fills": {}, "least_biased": None, "verdict": None, "exceeds": False}
     restored = table[(table.reference == "restored") & ~table.subject.isin(["restored again", "cached"])]
+    if not (restored.subject == fill).any():
+        return {"measured": False, "fill": fill, "fills": {}, "least_biased": None, "verdict": None, "exceeds": False}
     worst = {
         str(name): float(np.abs(group.paired_ratio - 1).max()) for name, group in restored.groupby("subject", sort=True)
     }
@@ -211,8 +211,8 @@ def summarize(table: pd.DataFrame, fill: str) -> dict[str, Any]:
 
 
 def noise_floor(table: pd.DataFrame) -> float | None:
-    """Half the widest interval of two equal arms, relative."""
+    """How far from 1 the interval of two equal arms reaches, at worst over all lengths."""
     twins = table[table.subject == "restored again"]
     if twins.empty:
         return None
-    return float((twins.paired_ratio_high - twins.paired_ratio_low).max() / 2)
+    return float(np.abs(twins[["paired_ratio_low", "paired_ratio_high"]] - 1).to_numpy().max())

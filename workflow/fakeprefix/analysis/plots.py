@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fakeprefix.analysis.agreement import Analysis
 from fakeprefix.storage import replacing
@@ -47,6 +48,13 @@ def _error_bars(axes: Axes, x: pd.Series, frame: pd.DataFrame, name: str, scale:
     axes.errorbar(x, value, yerr=[(value - low).clip(lower=0), (high - value).clip(lower=0)], capsize=3, **style)
 
 
+def _log_seconds(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
 def prefill_against_depth(analysis: Analysis) -> Figure:
     """Prefill time of the measured steps against the prefix length, for every arm, with intervals."""
     figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
@@ -57,7 +65,7 @@ def prefill_against_depth(analysis: Analysis) -> Figure:
             n = f"n = {int(shown[f'n_{arm}'].min())} a step"
             style = {"label": f"{label}, {n}", "color": colour, "marker": marker, "linestyle": "none"}
             _error_bars(axes, shown.prefix_tokens, shown, f"{arm}_prompt_ms", 1e-3, **style)
-    axes.set_yscale("log")
+    _log_seconds(axes)
     axes.set_xlabel("prefix length L, tokens")
     axes.set_ylabel("prefill of whole prompt or new tokens, s\n(median, interval)")
     figure.legend(loc="outside upper left", ncols=1)
@@ -121,6 +129,8 @@ def fidelity(analysis: Analysis) -> Figure:
             label = f"fill {fill}, n = {' to '.join(map(str, rounds))} rounds"
             style = {"label": label, "color": colour, "marker": marker, "linestyle": "none"}
             _error_bars(axes, x, percent, "paired_ratio", 100, **style)
+    if not lengths:
+        axes.text(0.5, 0.5, "not measured in this run", transform=axes.transAxes, ha="center", va="center")
     axes.set_xticks(range(len(lengths)), [f"{length:,}" for length in lengths])
     axes.set_xlabel("prefix length L, tokens")
     axes.set_ylabel("fabricated against restored, %\n(paired median, interval)")
@@ -194,7 +204,8 @@ def cumulative(analysis: Analysis) -> Figure:
             axes.plot(step, ordered.measured_opt_prefill_s.cumsum(), label=f"{label}, perfect cache", **marker)
             axes.plot(step, ordered.full_prefill_s.cumsum(), label=f"{label}, no cache", linestyle="--", **marker)
         axes.set_title(str(task), loc="left", fontsize=11)
-        axes.set_yscale("log")
+        _log_seconds(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("step")
         axes.set_ylabel("prefill so far, s")
     if shown:

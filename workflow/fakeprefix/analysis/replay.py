@@ -91,7 +91,7 @@ def replay_frame(
     ).reset_index(drop=True)
     prefix, new = (planned[name].to_numpy(dtype=float) for name in ("prefix_tokens", "new_tokens"))
     if model is None:
-        value = low = high = np.full(len(planned), np.nan)
+        value, low, high = (np.full(len(planned), np.nan) for _ in range(3))
         source = np.full(len(planned), "missing", dtype=object)
     else:
         value, low, high = (part + encode for part in model.predict_many(prefix, new))
@@ -105,7 +105,12 @@ def replay_frame(
             value[place], low[place], high[place] = time.value, time.low, time.high
             encode[place] = group.image_encode_ms.median()
             source[place], repetitions[place] = "measured", len(group)
-    full = whole_prompt_ms(prefix + new, rows, model, encode)
+    full = np.full(len(planned), np.nan)
+    for policy in planned.policy.unique():
+        mine = (planned.policy == policy).to_numpy()
+        own = rows[(rows.policy == policy) & (rows.arm == BASELINE)]
+        whole = own if len(own) else rows[rows.arm == BASELINE]
+        full[mine] = whole_prompt_ms((prefix + new)[mine], whole, model, encode[mine])
     return frame.assign(
         measured_opt_prefill_s=value / 1e3,
         image_encode_s=np.where(source == "missing", np.nan, encode / 1e3),
@@ -118,13 +123,16 @@ def replay_frame(
     )
 
 
-def whole_prompt_ms(total: np.ndarray, rows: pd.DataFrame, model: CostModel | None, encode: np.ndarray) -> np.ndarray:
+def whole_prompt_ms(
+    total: np.ndarray, baseline: pd.DataFrame, model: CostModel | None, encode: np.ndarray
+) -> np.ndarray:
     """Time of whole prompts without any cache, shape ``(n,)``, NaN where nothing tells.
 
-    Interpolated over the measured whole prompts; without any, the fitted cost over no prefix, which
-    is an extrapolation, with the encoding of the new images only.
+    Interpolated over measured whole prompts, those of the same policy where there are any, since they
+    encode as many images; without any, the fitted cost over no prefix, which is an extrapolation, with
+    the encoding of the new images only.
     """
-    baseline = rows[(rows.arm == BASELINE) & (rows.status == "ok")]
+    baseline = baseline[baseline.status == "ok"]
     if baseline.empty:
         nothing = np.full(len(total), np.nan)
         return nothing if model is None else model.predict_many(np.zeros_like(total), total)[0] + encode
@@ -136,15 +144,18 @@ def whole_prompt_ms(total: np.ndarray, rows: pd.DataFrame, model: CostModel | No
     return np.interp(total, known, times) + beyond
 
 
-def task_frame(planned: pd.DataFrame, replay: pd.DataFrame, rejected: pd.DataFrame) -> pd.DataFrame:
+def task_frame(
+    planned: pd.DataFrame, replay: pd.DataFrame, rejected: pd.DataFrame, imported: dict[str, Any]
+) -> pd.DataFrame:
     """Sums over every task and policy, with the columns of `TASKS_SCHEMA`.
 
-    A task with a step that has no cost, or that was refused, is marked incomplete and not summed.
+    A task with a step that has no cost, was refused or could not be imported is incomplete and not summed.
 
     Args:
         planned: the plan, columns `PLAN_COLUMNS`.
         replay: made by `replay_frame` of the same plan.
         rejected: the refused steps.
+        imported: ``trace/import.json``.
     """
     frame = replay.assign(**{name: planned[name].to_numpy() for name in ("decode_s", "exec_s", "recorded_wall_s")})
     refused = rejected.groupby(["task_id", "policy"]).size()
@@ -152,18 +163,28 @@ def task_frame(planned: pd.DataFrame, replay: pd.DataFrame, rejected: pd.DataFra
     keys += [key for key in refused.index if key not in set(keys)]
     groups = dict(iter(frame.groupby(["task_id", "policy"], sort=False)))
     return pd.DataFrame(
-        [_task_row(key, groups.get(key, frame.iloc[:0]), int(refused.get(key, 0))) for key in keys],
+        [
+            _task_row(key, groups.get(key, frame.iloc[:0]), int(refused.get(key, 0)), _n_skipped(key[0], imported))
+            for key in keys
+        ],
         columns=TASKS_SCHEMA.names,
     )
 
 
-def _task_row(key: tuple[str, str], group: pd.DataFrame, n_refused: int) -> dict[str, Any]:
+def _n_skipped(task_id: str, imported: dict[str, Any]) -> int:
+    """Records that the import skipped and that belong to a task, or may belong to it."""
+    return imported["skipped_by_task"].get(task_id, 0) + imported["skipped_of_no_task"]
+
+
+def _task_row(key: tuple[str, str], group: pd.DataFrame, n_refused: int, n_skipped: int) -> dict[str, Any]:
     missing = int((group.source == "missing").sum())
     reasons = []
     if missing:
         reasons.append(f"{missing} steps neither measured nor fitted")
     if n_refused:
         reasons.append(f"{n_refused} steps refused")
+    if n_skipped:
+        reasons.append(f"{n_skipped} records skipped by the import")
     row: dict[str, Any] = {
         "task_id": key[0],
         "policy": key[1],
@@ -182,7 +203,7 @@ def _task_row(key: tuple[str, str], group: pd.DataFrame, n_refused: int) -> dict
         "opt_prefill_s": prefill,
         "opt_wall_s": prefill + rest,
         "full_wall_s": sums["full_prefill_s"] + rest,
-        "opt_over_recorded": (prefill + rest) / sums["recorded_wall_s"],
+        "opt_over_recorded": (prefill + rest) / sums["recorded_wall_s"] if sums["recorded_wall_s"] else None,
         "reason": f"{' and '.join(unknown)} not recorded, so there is no wall time" if unknown else None,
         **sums,
     }
@@ -217,7 +238,10 @@ def compare_policies(tasks: pd.DataFrame, replay: pd.DataFrame) -> list[dict[str
 
 
 def _leaders(mine: pd.DataFrame, column: str) -> dict[str, Any] | None:
-    sums = mine.pivot_table(index="step", columns="policy", values=column).cumsum().dropna()
+    # a step that is the same for all policies costs the same, what its repetitions differ by is noise
+    alike = mine.groupby("step")[["L", "only_new_tokens"]].transform("nunique").eq(1).all(axis=1)
+    cost = mine[column].where(~alike, mine.groupby("step")[column].transform("mean"))
+    sums = mine.assign(cost=cost).pivot_table(index="step", columns="policy", values="cost").cumsum().dropna()
     if sums.empty:
         return None
     # policies that are the same so far have no leader

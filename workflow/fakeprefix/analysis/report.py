@@ -47,6 +47,9 @@ def interval(row: Mapping[str, Any], name: str, digits: int = 3, suffix: str = "
     if value is None or pd.isna(value):
         return NOTHING
     low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if low == high:
+        # one repetition has no interval
+        return number(value, digits)
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
 
 
@@ -72,7 +75,9 @@ def write_report(folder: Path, template: Path) -> None:
     arms = [arm for arm in ("baseline", *ARM_WORDS) if agreement[f"n_{arm}"].fillna(0).max() > 0]
     rejected = pd.read_parquet(folder / "trace" / "rejected.parquet")
     plots = [
-        {"name": name, "caption": CAPTIONS[name], "svg": _svg(folder / "analysis" / f"{name}.svg")} for name in PLOTS
+        {"name": name, "caption": CAPTIONS[name], "svg": _svg(folder / "analysis" / f"{name}.svg")}
+        for name in PLOTS
+        if name != "fidelity" or summary["fidelity"]["measured"]
     ]
     write_text(
         folder / "report.html",

@@ -74,23 +74,18 @@ def texts_behind_images(step: Step) -> list[int]:
     The engine takes two images with nothing between them for frames of a video and computes them as
     one, so the text is spread over all gaps.
 
-    Raises:
-        TraceError: there is too little text to keep the images apart.
+    `Step` refuses images that cannot be kept apart.
     """
     text, n = step.new_tokens - step.image_tokens, max(1, len(step.images))
-    if text < n - 1:
-        raise TraceError(
-            f"task {step.task_id!r}, step {step.step}: {n} images and {text} tokens of text between them; the engine "
-            "would take neighbouring images for frames of a video"
-        )
     return [text // n + (number < text % n) for number in range(n)]
 
 
 def new_segments(step: Step, seed: str, load: ImageLoader) -> tuple[Segment, ...]:
     """What the step appends: its images, each with text behind it. The same seed gives the same content."""
-    texts = texts_behind_images(step)
     if not step.images:
-        return (Segment(texts[0], seed),)
+        # of images of which only the token count is known text is sent
+        return (Segment(step.new_tokens, seed),)
+    texts = texts_behind_images(step)
     return tuple(
         Segment(text, f"{seed}/text/{number}", load(image, f"{seed}/{number}"))
         for number, (image, text) in enumerate(zip(step.images, texts, strict=True))
@@ -125,8 +120,8 @@ def arm_request(
     """The request of one repetition; new content differs between repetitions and not between arms."""
     name = f"{step.task_id}/{step.step}/{repetition}"
     new = new_segments(step, f"new/{name}", load)
-    prefix, label = prefix_segments(step, history, f"prefix/{name}", load)
     if arm == BASELINE:
+        prefix, label = prefix_segments(step, history, f"prefix/{name}", load)
         return ArmRequest((*prefix, *new), {}, "none", label)
     if arm in (STATE_RESTORE, CACHED_PREFIX):
         # one state serves all repetitions, so its content depends on the length only

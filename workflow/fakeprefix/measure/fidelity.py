@@ -21,10 +21,10 @@ from fakeprefix.measure.arms import (
 )
 from fakeprefix.measure.order import balanced_orders
 from fakeprefix.measure.protocol import ServerLife
-from fakeprefix.measure.records import OK, Record
+from fakeprefix.measure.records import OK, Record, expected_counts, mismatch
 from fakeprefix.measure.session import Session, Subject
 from fakeprefix.progress import Progress
-from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR
+from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR, Timings
 from fakeprefix.server.prompts import Segment
 from fakeprefix.storage import write_json
 
@@ -174,11 +174,11 @@ def first_logits(session: Session, prefix_tokens: int, new_tokens: int, with_cac
         primed = session.prime(subject, request)
         if primed is not None and primed.status != OK:
             raise MeasureError(f"the prefix of {prefix_tokens} tokens could not be computed: {primed.error}")
-        found[name] = _top_logits(session, request)
+        found[name] = _top_logits(session, request, prefix_tokens, new_tokens)
     return {"prefix_tokens": prefix_tokens, "new_tokens": new_tokens, "logits": found}
 
 
-def _top_logits(session: Session, request: ArmRequest) -> list[list[float]]:
+def _top_logits(session: Session, request: ArmRequest, prefix_tokens: int, new_tokens: int) -> list[list[float]]:
     answer = session.client.complete(
         session.builder.prompt(request.segments),
         n_probs=N_LOGITS,
@@ -186,4 +186,7 @@ def _top_logits(session: Session, request: ArmRequest) -> list[list[float]]:
         timeout_s=session.timeout_s,
         **request.options,
     )
+    expected = expected_counts(prefix_tokens, new_tokens, request.prefix_source, session.memory_type)
+    if problem := mismatch(expected, Timings.from_answer(answer)):
+        raise MeasureError(f"logits over a prefix of {prefix_tokens} tokens: {problem}")
     return [[item["id"], item["logprob"]] for item in answer["completion_probabilities"][0]["top_logprobs"]]

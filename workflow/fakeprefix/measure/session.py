@@ -87,7 +87,7 @@ class Session:
         self.probe, self.decode_tokens, self.timeout_s = probe, decode_tokens, timeout_s
         self.server_s = server.start_s
         self._order = 0
-        self._saved: tuple[Segment, ...] | None = None
+        self._saved: tuple[tuple[Segment, ...], bool] | None = None
 
     def warm_up(self, image_segment: Segment | None = None) -> None:
         """Text, an image that no step has, and the first use of the fill (which computes the tile)."""
@@ -121,13 +121,17 @@ class Session:
 
     def prime(self, subject: Subject, request: ArmRequest, repetition: int = 0, twin: int = 0) -> Record | None:
         """Really prefill the prefix of `request` if it needs that now; None if it does not."""
-        if request.prime is None or (request.prime_lasts and self._saved == request.prime.segments):
+        if request.prime is None:
             return None
+        # in front of an image the prefix is text, whose first token is another one
         as_text = any(segment.image for segment in request.segments)
+        prefix = (request.prime.segments, as_text)
+        if request.prime_lasts and self._saved == prefix:
+            return None
         whole = replace(subject, prefix_tokens=0, new_tokens=subject.prefix_tokens, image_tokens=0)
         record = self._send(whole, PRIME, request.prime, repetition, twin, as_text)
         if request.prime_lasts:
-            self._saved = request.prime.segments if record.status == OK else None
+            self._saved = prefix if record.status == OK else None
         return record
 
     def _probe_request(self, repetition: int) -> ArmRequest:

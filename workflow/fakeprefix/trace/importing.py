@@ -1,6 +1,5 @@
 """From a file of a trace to steps: which format it is, and what happens to records that cannot be used."""
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from fakeprefix.trace.eviction import KEEP_ALL, evicted_steps, policy_name
 from fakeprefix.trace.formats.blocks import kv_cache_tester, mooncake
 from fakeprefix.trace.formats.chat_log import body_of, openai_chat
 from fakeprefix.trace.formats.conversation import OnProblem, Request
-from fakeprefix.trace.formats.files import read_json_file, read_text
+from fakeprefix.trace.formats.files import json_lines, read_json_file, read_text
 from fakeprefix.trace.formats.opencua import opencua
 from fakeprefix.trace.formats.swe_agent import mini_swe_agent, swe_agent
 from fakeprefix.trace.prompts import TaskSteps
@@ -47,16 +46,19 @@ class Problems:
         skip: count them and go on; else the first one is raised.
         n_skipped: how many.
         reasons: the first of them.
+        by_task: how many of each task; those of no task that can be told are under None.
     """
 
     skip: bool
     n_skipped: int = 0
     reasons: list[str] = field(default_factory=list)
+    by_task: dict[str | None, int] = field(default_factory=dict)
 
-    def __call__(self, error: TraceError) -> None:
+    def __call__(self, error: TraceError, task_id: str | None = None) -> None:
         if not self.skip:
             raise error
         self.n_skipped += 1
+        self.by_task[task_id] = self.by_task.get(task_id, 0) + 1
         if len(self.reasons) < MAX_REASONS:
             self.reasons.append(str(error))
 
@@ -142,13 +144,12 @@ def detect(path: Path) -> str:
 
 def _sample(path: Path) -> Any:
     """The value of a JSON file, or of the first line of JSON Lines."""
-    if path.suffix in LINES:
-        line = next((line for line in read_text(path).splitlines() if line.strip()), "")
-        try:
-            return json.loads(line)
-        except json.JSONDecodeError as error:
-            raise TraceError(f"{path}, line 1: not JSON ({error.msg})") from None
-    return read_json_file(path)
+    if path.suffix not in LINES:
+        return read_json_file(path)
+    _, value = next(json_lines(path))
+    if isinstance(value, TraceError):
+        raise value
+    return value
 
 
 def _first(value: Any) -> Any:
@@ -211,20 +212,40 @@ def import_steps(
 def _steps(
     path: Path, name: str, problems: Problems, images: Path, renderer: Renderer | None, eviction: Eviction
 ) -> Iterator[Step]:
-    for file in trace_files(path):
-        if name in CONVERSATIONS:
-            if renderer is None:
-                raise TraceError(f"{path}: trace.format {name} needs the model's tokenizer")
-            requests = CONVERSATIONS[name](file, problems)
-            yield from conversation_steps(requests, renderer, problems, images, eviction)
-            continue
-        steps = copy_step_images(COUNTED[name](file, problems), file.parent, images, problems)
-        if not eviction.keep_last_images:
-            yield from steps
-            continue
-        kept = list(steps)
-        yield from kept
-        yield from evicted_steps(kept, eviction.keep_last_images, eviction.placeholder_tokens)
+    files = trace_files(path)
+    owners: dict[str, Path] = {}
+    for file in files:
+        for step in _steps_of_file(path, file, name, problems, images, renderer, eviction):
+            if owners.setdefault(step.task_id, file) != file:
+                raise TraceError(
+                    f"{file}: task {step.task_id!r} is also in {owners[step.task_id].name}; "
+                    "put its records into one file"
+                )
+            yield step
+
+
+def _steps_of_file(
+    path: Path,
+    file: Path,
+    name: str,
+    problems: Problems,
+    images: Path,
+    renderer: Renderer | None,
+    eviction: Eviction,
+) -> Iterator[Step]:
+    if name in CONVERSATIONS:
+        if renderer is None:
+            raise TraceError(f"{path}: trace.format {name} needs the model's tokenizer")
+        requests = CONVERSATIONS[name](file, problems)
+        yield from conversation_steps(requests, renderer, problems, images, eviction)
+        return
+    steps = copy_step_images(COUNTED[name](file, problems), file.parent, images, problems)
+    if not eviction.keep_last_images:
+        yield from steps
+        return
+    kept = list(steps)
+    yield from kept
+    yield from evicted_steps(kept, eviction.keep_last_images, eviction.placeholder_tokens)
 
 
 def conversation_steps(
@@ -242,7 +263,7 @@ def conversation_steps(
             try:
                 step = task.add(renderer.prompt(request, keep))
             except TraceError as error:
-                problems(error)
+                problems(error, request.task_id)
                 continue
             for image in (*step.behind_hole, *step.images):
                 if image.file not in written:
@@ -250,3 +271,5 @@ def conversation_steps(
                     (images / image.file).write_bytes(renderer.screenshots[image.file].data)
                     written.add(image.file)
             yield step
+        # their files are written; the next request brings those that it shows
+        renderer.screenshots.clear()

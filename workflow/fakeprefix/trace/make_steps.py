@@ -71,7 +71,18 @@ def make_steps(
         n_steps = write_steps(steps, _own_steps(trace, geometry, images, eviction))
     if problems.n_skipped:
         log.warning("%d records were skipped; the first: %s", problems.n_skipped, problems.reasons[0])
-    write_json(summary, {"format": name, "steps": n_steps, "skipped": problems.n_skipped, "reasons": problems.reasons})
+    by_task = {task: n for task, n in problems.by_task.items() if task is not None}
+    write_json(
+        summary,
+        {
+            "format": name,
+            "steps": n_steps,
+            "skipped": problems.n_skipped,
+            "skipped_by_task": by_task,
+            "skipped_of_no_task": problems.by_task.get(None, 0),
+            "reasons": problems.reasons,
+        },
+    )
 
 
 def _own_steps(

@@ -1,5 +1,6 @@
 """Whole prompts as sequences of token ids, and the steps that follow from comparing them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,8 +9,10 @@ import numpy as np
 from fakeprefix.errors import TraceError
 from fakeprefix.trace.steps import Step, StepImage
 
-# so many tokens in a row, found again behind a gap, are history that was kept and no coincidence
+# so many tokens in a row, found again behind a gap, may be history that was kept
 KEPT_RUN = 16
+# and it is history if it covers so much of the text that the previous prompt had behind the gap
+KEPT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -156,22 +159,38 @@ def kept_behind_gap(before: np.ndarray, now: np.ndarray, prefix: int) -> tuple[i
         prefix: where they part.
 
     Returns:
-        Where the kept run begins in `before`, its length, and where it begins in `now`; None if the
-        history simply ends at `prefix`, which is a rewind and no hole.
+        Where the first kept run begins in `before`, its length, and where it begins in `now`; None if the
+        history simply ends at `prefix`, which is a rewind and no hole, or if the prefix is another
+        prompt's. A few tokens in common, of a template for example, are no history.
     """
+    if not np.array_equal(before[:prefix], now[:prefix]):
+        return None
     old, new = before[prefix:], now[prefix:]
     if len(old) < KEPT_RUN or len(new) < KEPT_RUN:
         return None
-    places: dict[bytes, int] = {}
-    for start in range(len(old) - KEPT_RUN + 1):
-        places.setdefault(old[start : start + KEPT_RUN].tobytes(), start)
-    for start in range(len(new) - KEPT_RUN + 1):
-        found = places.get(new[start : start + KEPT_RUN].tobytes())
+    runs = list(_common_runs(old, new))
+    n_text = int(np.count_nonzero(old >= 0))
+    n_kept = sum(int(np.count_nonzero(old[at : at + length] >= 0)) for at, length, _ in runs)
+    # the first one at 0 would continue the prefix itself: something was put in, nothing is missing
+    if not runs or runs[0][0] == 0 or n_kept < KEPT_SHARE * n_text:
+        return None
+    at, length, start = runs[0]
+    return prefix + at, length, prefix + start
+
+
+def _common_runs(old: np.ndarray, new: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """Runs that both have in the same order, but for the last id of `new`: where in `old`, length, where in `new`."""
+    places: dict[bytes, list[int]] = {}
+    for at in range(len(old) - KEPT_RUN + 1):
+        places.setdefault(old[at : at + KEPT_RUN].tobytes(), []).append(at)
+    start, behind = 0, 0
+    while start <= len(new) - KEPT_RUN - 1:
+        found = next((at for at in places.get(new[start : start + KEPT_RUN].tobytes(), ()) if at >= behind), None)
         if found is None:
+            start += 1
             continue
         length = min(len(old) - found, len(new) - start - 1)
         same = old[found : found + length] == new[start : start + length]
         run = length if same.all() else int(np.argmin(same))
-        # found == 0 would continue the prefix itself: something was put in, nothing is missing
-        return None if found == 0 or run < 1 else (prefix + found, run, prefix + start)
-    return None
+        yield found, run, start
+        start, behind = start + run, found + run

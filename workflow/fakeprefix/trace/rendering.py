@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fakeprefix.errors import TraceError
+from fakeprefix.errors import RequestRefused, TraceError
 from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.trace.formats.conversation import Request, Screenshot
 from fakeprefix.trace.prompts import ImageIds, Prompt
@@ -43,7 +43,7 @@ class Renderer:
             keep_last_images: older images are replaced by the placeholder; None keeps all.
 
         Raises:
-            TraceError: an image, and no projector.
+            TraceError: an image, and no projector; or the template refuses the messages.
         """
         shots = [part for message in request.messages for part in message.parts if isinstance(part, Screenshot)]
         if shots and self._geometry is None:
@@ -80,7 +80,12 @@ class Renderer:
                     # a text that contains the marker would be taken for an image
                     parts.append(part.replace(self._marker, ""))
             messages.append({"role": message.role, "content": "\n".join(parts), **message.extra})
-        return self._tokenizer.apply_template(messages, list(request.tools))
+        try:
+            return self._tokenizer.apply_template(messages, list(request.tools))
+        except RequestRefused as error:
+            raise TraceError(
+                f"task {request.task_id!r}, step {request.step}: the model's chat template refuses it: {error}"
+            ) from None
 
     def _ids(self, text: str, *, first: bool = False) -> np.ndarray:
         """Token ids of a piece; most pieces of a prompt were in the previous one."""

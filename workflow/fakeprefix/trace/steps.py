@@ -1,8 +1,7 @@
 """The record of one agent step, and its files: Parquet and JSON Lines."""
 
 import json
-import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,8 @@ import pyarrow.parquet as pq
 
 from fakeprefix.errors import TraceError
 from fakeprefix.storage import replacing, table_writer
-from fakeprefix.trace.formats.files import json_lines
+from fakeprefix.trace.formats.conversation import OnProblem, read_screenshot
+from fakeprefix.trace.formats.files import json_lines, seconds, whole_number
 
 # steps that are in memory at a time
 BATCH_STEPS = 65_536
@@ -105,6 +105,10 @@ class Step:
 
     def __post_init__(self) -> None:
         where = f"task {self.task_id!r}, step {self.step}"
+        if not 0 <= self.step < 2**31:
+            raise TraceError(f"{where}: step must be between 0 and {2**31 - 1}")
+        if self.total_tokens >= 2**62:
+            raise TraceError(f"{where}: {self.total_tokens} tokens are no count of tokens")
         if self.prefix_tokens < 0:
             raise TraceError(f"{where}: prefix_tokens = {self.prefix_tokens}, must be >= 0")
         if self.new_tokens < 1:
@@ -113,6 +117,11 @@ class Step:
             raise TraceError(f"{where}: image_tokens = {self.image_tokens}, must be between 0 and new_tokens")
         if self.image_tokens != sum(image.tokens for image in self.images) and self.images:
             raise TraceError(f"{where}: image_tokens = {self.image_tokens} is not the sum over its images")
+        if self.images and self.new_tokens - self.image_tokens < len(self.images) - 1:
+            raise TraceError(
+                f"{where}: {len(self.images)} images and {self.new_tokens - self.image_tokens} tokens of text between "
+                "them; the engine would take neighbouring images for frames of a video"
+            )
 
     @property
     def total_tokens(self) -> int:
@@ -136,19 +145,46 @@ class Step:
         if unknown := sorted(set(row) - known):
             raise TraceError(f"{where}: unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}")
         values = {name: value for name, value in row.items() if value is not None}
-        try:
-            for name in ("images", "behind_hole"):
-                values[name] = tuple(StepImage(**image) for image in values.get(name, ()))
-            values["visible"] = tuple((int(first), int(last)) for first, last in values.get("visible", ()))
-            for name in ("step", "prefix_tokens", "new_tokens", "image_tokens"):
-                if name in values and (isinstance(values[name], bool) or not isinstance(values[name], int)):
-                    raise TraceError(f"{where}: {name} = {values[name]!r}, must be an integer")
-        except TypeError as error:
-            raise TraceError(f"{where}: {error}") from None
+        for name in ("task_id", "policy"):
+            if name in values and not isinstance(values[name], str):
+                raise TraceError(f"{where}: {name} = {values[name]!r}, must be text")
+        for name in ("step", "prefix_tokens", "new_tokens", "image_tokens", "prefix_positions"):
+            if name in values:
+                whole_number(values[name], name, where, at_least=-(2**63))
+        for name in ("decode_s", "exec_s", "recorded_wall_s"):
+            values[name] = seconds(values.get(name), name, where)
+        for name in ("images", "behind_hole"):
+            values[name] = tuple(_image_of(image, f"{where}: {name}") for image in _list_of(values, name, where))
+        values["visible"] = tuple(_range_of(pair, f"{where}: visible") for pair in _list_of(values, "visible", where))
         try:
             return cls(**values)
         except (TypeError, TraceError) as error:
             raise TraceError(f"{where}: {error}") from None
+
+
+def _list_of(values: dict[str, Any], name: str, where: str) -> list[Any]:
+    value = values.get(name, [])
+    if not isinstance(value, list):
+        raise TraceError(f"{where}: {name} = {value!r}, must be a list")
+    return value
+
+
+def _image_of(value: Any, where: str) -> StepImage:
+    if not isinstance(value, dict) or not isinstance(value.get("file"), str):
+        raise TraceError(f"{where}: {value!r} must be an object with file, width, height and tokens")
+    numbers = [whole_number(value.get(name), name, where, at_least=1) for name in ("width", "height", "tokens")]
+    if unknown := sorted(set(value) - {"file", "width", "height", "tokens"}):
+        raise TraceError(f"{where}: unknown field {unknown[0]!r}")
+    return StepImage(value["file"], *numbers)
+
+
+def _range_of(value: Any, where: str) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise TraceError(f"{where}: {value!r} must be a pair of positions")
+    first, last = (whole_number(end, "a position", where) for end in value)
+    if last < first:
+        raise TraceError(f"{where}: [{first}, {last}] ends before it begins")
+    return first, last
 
 
 def write_steps(path: Path, steps: Iterable[Step]) -> int:
@@ -186,7 +222,7 @@ def read_steps(path: Path) -> list[Step]:
     return steps
 
 
-def iterate_steps(path: Path, on_problem: Callable[[TraceError], None]) -> Iterator[Step]:
+def iterate_steps(path: Path, on_problem: OnProblem) -> Iterator[Step]:
     """Steps from Parquet or JSON Lines, in file order, a batch in memory at a time.
 
     Args:
@@ -210,13 +246,14 @@ def iterate_steps(path: Path, on_problem: Callable[[TraceError], None]) -> Itera
                     f"{where}: task {step.task_id!r}, step {step.step} comes behind step {last}; steps must rise"
                 )
         except TraceError as error:
-            on_problem(error)
+            task = row.get("task_id") if isinstance(row, dict) else None
+            on_problem(error, task if isinstance(task, str) else None)
             continue
         seen[step.task_id, step.policy] = step.step
         yield step
 
 
-def _raise(error: TraceError) -> None:
+def _raise(error: TraceError, _task_id: str | None) -> None:
     raise error
 
 
@@ -226,31 +263,31 @@ def read_tasks(path: Path, task_ids: Collection[str]) -> list[Step]:
     return [Step.from_row(row, f"{path}") for row in rows]
 
 
-def copy_step_images(
-    steps: Iterable[Step], source: Path, folder: Path, on_problem: Callable[[TraceError], None]
-) -> Iterator[Step]:
+def copy_step_images(steps: Iterable[Step], source: Path, folder: Path, on_problem: OnProblem) -> Iterator[Step]:
     """Pass steps on and copy the images that they name from below `source` into `folder`.
 
-    A step with an image that is missing or lies outside of `source` goes to `on_problem` instead.
+    A step with an image that is missing, is no image, has another size than the step says or lies
+    outside of `source` goes to `on_problem` instead.
     """
-    root = source.resolve()
     copied: set[str] = set()
     for step in steps:
         where = f"task {step.task_id!r}, step {step.step}"
         try:
             for image in (*step.behind_hole, *step.images):
-                path = (root / image.file).resolve()
-                if not path.is_relative_to(root):
-                    raise TraceError(f"{where}: {image.file} lies outside of the trace's folder {source}")
-                if not path.is_file():
-                    raise TraceError(f"{where}: {path} is missing")
-                if image.file not in copied:
-                    target = folder / image.file
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, target)
-                    copied.add(image.file)
+                if image.file in copied:
+                    continue
+                shot = read_screenshot(source, image.file, where)
+                if (shot.width, shot.height) != (image.width, image.height):
+                    raise TraceError(
+                        f"{where}: {image.file} is {shot.width}x{shot.height}, "
+                        f"the step says {image.width}x{image.height}"
+                    )
+                target = folder / image.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(shot.data)
+                copied.add(image.file)
         except TraceError as error:
-            on_problem(error)
+            on_problem(error, step.task_id)
             continue
         yield step
 

@@ -91,7 +91,7 @@ def kv_cache_tester(path: Path, on_problem: OnProblem) -> Iterator[Step]:
                 recorded_wall_s=seconds(request.get("api_time"), "api_time", where),
             )
         except TraceError as error:
-            on_problem(error)
+            on_problem(error, task)
 
 
 def mooncake(path: Path, on_problem: OnProblem) -> Iterator[Step]:
@@ -110,4 +110,4 @@ def mooncake(path: Path, on_problem: OnProblem) -> Iterator[Step]:
             tokens = whole_number(row.get("input_length"), "input_length", where, 1)
             yield block_step(tree, path.stem, number, tokens, row.get("hash_ids"), MOONCAKE_BLOCK, where)
         except TraceError as error:
-            on_problem(error)
+            on_problem(error, path.stem)

@@ -23,6 +23,7 @@ def openai_chat(path: Path, on_problem: OnProblem) -> Iterator[Request]:
     """
     steps: dict[str, int] = {}
     for where, row in _rows(path):
+        task = None
         try:
             if isinstance(row, TraceError):
                 raise row
@@ -37,9 +38,12 @@ def openai_chat(path: Path, on_problem: OnProblem) -> Iterator[Request]:
             if not messages:
                 raise TraceError(f"{where}: messages is empty")
             times = {name: seconds(row.get(name), name, where) for name in ("decode_s", "exec_s", "recorded_wall_s")}
-            request = Request(task, steps.get(task, 0), messages, tuple(body.get("tools") or ()), times)
+            tools = body.get("tools") or []
+            if not isinstance(tools, list):
+                raise TraceError(f"{where}: tools is {type(tools).__name__}, must be a list")
+            request = Request(task, steps.get(task, 0), messages, tuple(tools), times)
         except TraceError as error:
-            on_problem(error)
+            on_problem(error, task)
             continue
         steps[task] = request.step + 1
         yield request

@@ -13,8 +13,9 @@ from PIL import Image as Picture
 
 from fakeprefix.errors import TraceError
 
-# what the reader does with a record that it cannot use: raise, or count and go on
-OnProblem = Callable[[TraceError], None]
+# what the reader does with a record that it cannot use: raise, or count and go on. With it comes the
+# task that the record belongs to, None if that cannot be told
+OnProblem = Callable[[TraceError, str | None], None]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def screenshot_of(data: bytes, where: str) -> Screenshot:
         with Picture.open(io.BytesIO(data)) as picture:
             picture.load()
             width, height, kind = *picture.size, (picture.format or "png").lower()
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Picture.DecompressionBombError) as error:
         raise TraceError(f"{where}: is not a readable image ({error})") from None
     return Screenshot(data, width, height, hashlib.sha256(data).hexdigest(), f".{kind}")
 
@@ -94,13 +95,19 @@ def read_screenshot(folder: Path, name: str, where: str) -> Screenshot:
     Raises:
         TraceError: it is missing, outside of `folder`, or no image.
     """
+    if "\0" in name or Path(name).is_absolute():
+        raise TraceError(f"{where}: {name!r} lies outside of the trace's folder {folder}")
     root = folder.resolve()
     path = (root / name).resolve()
     if not path.is_relative_to(root):
         raise TraceError(f"{where}: {name} lies outside of the trace's folder {folder}")
-    if not path.is_file():
-        raise TraceError(f"{where}: {path} is missing")
-    return screenshot_of(path.read_bytes(), f"{where}: {name}")
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise TraceError(f"{where}: {path} is missing") from None
+    except OSError as error:
+        raise TraceError(f"{where}: {path} cannot be read ({error.strerror})") from None
+    return screenshot_of(data, f"{where}: {name}")
 
 
 def screenshot_of_url(url: str, folder: Path, where: str) -> Screenshot:
@@ -156,12 +163,10 @@ def _part_of(part: Any, folder: Path, where: str) -> str | Screenshot:
     raise TraceError(f"{where}: type {kind!r} is neither text nor an image")
 
 
-def requests_before_answers(
-    task_id: str, messages: list[Message], tools: tuple[dict[str, Any], ...] = ()
-) -> Iterator[Request]:
+def requests_before_answers(task_id: str, messages: list[Message]) -> Iterator[Request]:
     """One request for each message of the assistant: what was sent to get it."""
     step = 0
     for number, message in enumerate(messages):
         if message.role == "assistant" and number:
-            yield Request(task_id, step, tuple(messages[:number]), tools)
+            yield Request(task_id, step, tuple(messages[:number]))
             step += 1

@@ -35,6 +35,8 @@ def read_json_file(path: Path) -> Any:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    except RecursionError:
+        raise TraceError(f"{path}: is nested too deeply") from None
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any | TraceError]]:
@@ -59,6 +61,8 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any | TraceError]]:
                     yield where, json.loads(line)
                 except json.JSONDecodeError as error:
                     yield where, TraceError(f"{where}: not JSON ({error.msg})")
+                except RecursionError:
+                    yield where, TraceError(f"{where}: is nested too deeply")
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is not UTF-8 ({error.reason}); convert it first") from None
     if not any_line:

@@ -43,7 +43,7 @@ def opencua(path: Path, on_problem: OnProblem) -> Iterator[Request]:
             shot = read_screenshot(path.parent, step["image"], where)
             answer = answer_of(step, where)
         except TraceError as error:
-            on_problem(error)
+            on_problem(error, task)
             continue
         last = number
         messages.append(Message("user", (shot,)))

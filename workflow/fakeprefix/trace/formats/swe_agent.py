@@ -42,8 +42,7 @@ def _requests(task: str, values: list[Any], path: Path, on_problem: OnProblem) -
         try:
             messages.append(message_of(value, path.parent, f"{path}, message {number}"))
         except TraceError as error:
-            on_problem(error)
-    found = list(requests_before_answers(task, messages))
-    if not found:
+            on_problem(error, task)
+    if not any(message.role == "assistant" for message in messages[1:]):
         raise TraceError(f"{path}: no message of the assistant has one in front of it, so there is no step")
-    yield from found
+    yield from requests_before_answers(task, messages)

@@ -1,0 +1,12 @@
+"""Pack the sealed run."""
+
+import logging
+from pathlib import Path
+
+from fakeprefix.archive import pack
+from fakeprefix.jobs import job
+
+with job(snakemake.log[0]):
+    archive = Path(snakemake.output.archive)
+    inventory = pack(Path(snakemake.input.manifest).parent, archive)
+    logging.getLogger(__name__).info("%s: %d files", archive, len(inventory["files"]))
