@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 PORT_ATTEMPTS = 5
 PORT_TAKEN = ("couldn't bind", "address already in use")
-STOP_GRACE_S = 10.0
+# a server in the middle of a batch does not listen; it has nothing to lose
+STOP_GRACE_S = 3.0
 PR_SET_PDEATHSIG = 1
 
 # threads come from the settings; what OpenMP would take from the environment is overridden,
