@@ -93,7 +93,7 @@ def analysed(run, rows=None, config=CONFIG, imported=NOTHING_SKIPPED):
     folder, good = run
     (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows or good))
     join_records([folder / "rows.jsonl"], folder / "measurements.parquet")
-    settings = Settings(config, "tile", PLAN, "hybrid", imported)
+    settings = Settings(config, "tile", PLAN, "hybrid", imported, 512)
     return analyse(
         folder / "measurements.parquet",
         folder / "plan.parquet",

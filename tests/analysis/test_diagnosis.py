@@ -19,7 +19,7 @@ def rows(**changes):
 def model(slope):
     frame = rows()
     cost = 5 + 0.5 * frame.new_tokens + slope * frame.new_tokens * (frame.prefix_tokens + frame.new_tokens / 2)
-    return fit_cost(frame.prefix_tokens, frame.new_tokens, cost, BOOTSTRAP)
+    return fit_cost(frame.prefix_tokens, frame.new_tokens, 0 * frame.new_tokens, cost, 512, BOOTSTRAP)
 
 
 def finding(frame, slope=1e-4, ratios=(1.0, 1.0)):

@@ -8,6 +8,7 @@ from fakeprefix.jobs import job
 from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]):
+    resolved = read_json(snakemake.input.server_config)["resolved"]
     found = analyse(
         Path(snakemake.input.measurements),
         Path(snakemake.input.plan),
@@ -19,7 +20,8 @@ with job(snakemake.log[0]):
             fill=snakemake.params.fill,
             plan=read_json(snakemake.input.summary),
             imported=read_json(snakemake.input.imported),
-            memory_type=read_json(snakemake.input.server_config)["resolved"]["memory_type"],
+            memory_type=resolved["memory_type"],
+            n_ubatch=resolved["n_ubatch"],
         ),
     )
     write_analysis(found, Path(snakemake.output.verdict).parent)

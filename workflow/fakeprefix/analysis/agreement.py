@@ -102,6 +102,7 @@ class Settings:
         plan: ``trace/plan.json``.
         memory_type: of the model, as the server said.
         imported: ``trace/import.json``.
+        n_ubatch: physical batch in tokens.
     """
 
     config: dict[str, Any]
@@ -109,6 +110,7 @@ class Settings:
     plan: dict[str, Any]
     memory_type: str
     imported: dict[str, Any]
+    n_ubatch: int
 
 
 def analyse(
@@ -151,7 +153,7 @@ def analyse(
             for bucket, group in measured.groupby("bucket", sort=True)
         ]
     )
-    model = _fit(rows, arm, bootstrap)
+    model = _fit(rows, arm, settings.n_ubatch, bootstrap)
     replay = replay_frame(planned, rows, arm, model, bootstrap)
     tasks = task_frame(planned, replay, pd.read_parquet(rejected), settings.imported)
     compared = fidelity.compare(everything, bootstrap, config["equivalence_margin"])
@@ -322,9 +324,9 @@ def _group_row(level: str, group: pd.DataFrame, samples: dict, bootstrap: Bootst
     return row
 
 
-def _fit(rows: pd.DataFrame, arm: str, bootstrap: Bootstrap) -> CostModel | None:
+def _fit(rows: pd.DataFrame, arm: str, n_ubatch: int, bootstrap: Bootstrap) -> CostModel | None:
     counted = rows[(rows.arm == arm) & (rows.status == "ok")]
     if counted.empty:
         return None
     cost = counted.prompt_ms - counted.image_encode_ms
-    return fit_cost(counted.prefix_tokens, counted.new_tokens, cost, bootstrap)
+    return fit_cost(counted.prefix_tokens, counted.new_tokens, counted.image_tokens, cost, n_ubatch, bootstrap)

@@ -89,13 +89,14 @@ def replay_frame(
             "bucket": planned.bucket,
         }
     ).reset_index(drop=True)
-    prefix, new = (planned[name].to_numpy(dtype=float) for name in ("prefix_tokens", "new_tokens"))
+    names = ("prefix_tokens", "new_tokens", "image_tokens")
+    prefix, new, images = (planned[name].to_numpy(dtype=float) for name in names)
     if model is None:
         value, low, high = (np.full(len(planned), np.nan) for _ in range(3))
         source = np.full(len(planned), "missing", dtype=object)
     else:
-        value, low, high = (part + encode for part in model.predict_many(prefix, new))
-        source = np.where(model.extrapolates(prefix, new), "extrapolated", "fitted").astype(object)
+        value, low, high = (part + encode for part in model.predict_many(prefix, new, images))
+        source = np.where(model.extrapolates(prefix, new, images), "extrapolated", "fitted").astype(object)
     repetitions = np.zeros(len(planned), dtype=int)
     places = {tuple(key): place for place, key in enumerate(planned[KEY].itertuples(index=False, name=None))}
     for key, group in counted.groupby(KEY, sort=False):
@@ -135,7 +136,11 @@ def whole_prompt_ms(
     baseline = baseline[baseline.status == "ok"]
     if baseline.empty:
         nothing = np.full(len(total), np.nan)
-        return nothing if model is None else model.predict_many(np.zeros_like(total), total)[0] + encode
+        return (
+            nothing
+            if model is None
+            else model.predict_many(np.zeros_like(total), total, np.zeros_like(total))[0] + encode
+        )
     medians = baseline.groupby(baseline.prefix_tokens + baseline.new_tokens).prompt_ms.median().sort_index()
     # through the origin: a prompt of no tokens takes no time; beyond the longest one as steep as up to it
     known = np.concatenate([[0.0], medians.index.to_numpy(dtype=float)])

@@ -65,10 +65,11 @@ def summarize(
         "fit": None
         if model is None
         else {
-            "formula": "a + b new + c new (prefix + new / 2), ms without image encoding",
+            "formula": "a + b new + (c many + d few) (prefix + new / 2), in ms without image encoding",
             "a": float(model.coefficients[0]),
             "b": float(model.coefficients[1]),
             "c": float(model.coefficients[2]),
+            "d": float(model.coefficients[3]),
             "max_relative_residual": float(np.abs(model.relative_residuals).max()),
         },
     }
