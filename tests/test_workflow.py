@@ -117,7 +117,7 @@ def test_every_repetition_registered_with_exact_counts(run):
         "state_restore": 4 * 2,
         "cached_prefix": 4 * 2,
     }
-    assert (rows.arm == "probe").sum() == 2 * (2 + 3 + 2 + 2) + 2 * 10 + 2 * (2 + 2)
+    assert (rows.arm == "probe").sum() == 2 * (2 + 3 + 2 + 2) + 2 * 10 + 2 * (3 + 3)
     assert set(rows.job[rows.arm == "probe"]) >= {"depth_rate/1", "depth_rate/2", "fidelity/300", "baseline/1"}
 
 

@@ -1,4 +1,3 @@
-import numpy as np
 import pandas as pd
 import pytest
 from fakeprefix.analysis.diagnosis import count, diagnose
@@ -82,6 +81,7 @@ def probes(**jobs):
             {
                 "arm": "probe",
                 "status": "ok",
+                "bucket": int(job[-1]),
                 "job": job.replace("_", "/"),
                 "started_at": "",
                 "order": order,
@@ -93,16 +93,18 @@ def probes(**jobs):
     )
 
 
-def test_drift_within_a_job_is_a_slope_and_not_one_disturbed_probe():
-    steady = probe_drift(probes(baseline_1=[100, 100, 180, 100, 100], fake_1=[100, 101, 100]))
-    assert steady["within_jobs"] < 0.02
+def test_drift_within_a_job_is_a_trend_and_not_noise_or_one_disturbed_probe():
+    steady = probe_drift(probes(baseline_1=[100, 100, 180, 100, 100, 101], fake_1=[100, 130, 100]))
+    assert steady["within_jobs"] == 0
     assert drift_problem(steady, 0.1) is None
-    rising = probe_drift(probes(baseline_1=[100, 110, 120, 130, 140], fake_1=[120, 120, 120]))
-    assert rising["within_jobs"] == pytest.approx(20 / 120)
+    rising = probe_drift(probes(baseline_1=[100, 105, 110, 120, 125, 130], fake_1=[115, 115, 115]))
+    assert rising["within_jobs"] == pytest.approx(20 / 115)
     assert "within baseline/1" in drift_problem(rising, 0.1)
 
 
-def test_drift_between_jobs_leaves_out_turns_that_are_compared_among_themselves():
-    drift = probe_drift(probes(baseline_1=[100] * 3, fake_1=[105] * 3, fidelity_1024=[300] * 3))
-    assert drift["between_jobs"] == pytest.approx(5 / np.median([100] * 3 + [105] * 3 + [300] * 3))
+def test_drift_between_jobs_is_between_those_that_are_compared():
+    buckets = probes(baseline_1=[100] * 3, fake_1=[105] * 3, baseline_2=[150] * 3, fake_2=[150] * 3)
+    turns = probes(fidelity_4=[300] * 3).assign(job="fidelity/1024", bucket=0)
+    drift = probe_drift(pd.concat([buckets, turns]))
+    assert drift["between_jobs"] == pytest.approx(5 / 150)
     assert "between jobs" in drift_problem(drift, 0.01)

@@ -1,19 +1,22 @@
 """Whether the machine stayed the same: the fixed probe within and between jobs."""
 
-from math import ceil
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 PROBE = "probe"
+# probability at which a trend of the probes counts as one; three against three reach 0.1
+TREND_P = 0.11
 
 
 def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
     """How much the fixed probe differed between jobs and within them, relative to its overall median.
 
-    Within a job: the median of its later half of probes against that of its earlier half. One
-    disturbed probe is no drift. Turns for fidelity are left out between jobs, since their arms are
+    Within a job: the median of its later half of probes against that of its earlier half, if the probes
+    show a trend beyond their own noise; one disturbed probe is none, and three probes cannot tell.
+    Between jobs: those of one bucket, which are compared with each other. Turns for fidelity are
     compared within one job only.
     """
     probes = rows[(rows.arm == PROBE) & (rows.status == "ok")]
@@ -21,7 +24,7 @@ def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
         return {"n": 0, "between_jobs": None, "within_jobs": None, "median_ms": None, "jobs": {}}
     overall = float(probes.prompt_ms.median())
     compared = probes[~probes.job.str.startswith("fidelity/")]
-    medians = compared.groupby("job").prompt_ms.median()
+    medians = compared.groupby(["bucket", "job"]).prompt_ms.median().groupby("bucket")
     within = {
         job: _trend(group.sort_values(["started_at", "order"]).prompt_ms.to_numpy())
         for job, group in probes.groupby("job")
@@ -29,7 +32,7 @@ def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
     return {
         "n": len(probes),
         "median_ms": overall,
-        "between_jobs": float((medians.max() - medians.min()) / overall) if len(medians) else 0.0,
+        "between_jobs": float((medians.max() - medians.min()).max() / overall) if len(compared) else 0.0,
         "within_jobs": max(abs(value) for value in within.values()) / overall,
         "jobs": {
             job: {"median_ms": float(group.prompt_ms.median()), "within": within[job] / overall, "n": len(group)}
@@ -39,8 +42,12 @@ def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _trend(values: np.ndarray) -> float:
-    half = ceil(len(values) / 2)
-    return float(np.median(values[-half:]) - np.median(values[:half]))
+    half = len(values) // 2
+    earlier, later = values[:half], values[len(values) - half :]
+    # Mann and Whitney's rank test: with fewer than three on each side it can never reject
+    if half < 3 or stats.mannwhitneyu(earlier, later).pvalue > TREND_P:
+        return 0.0
+    return float(np.median(later) - np.median(earlier))
 
 
 def drift_problem(drift: dict[str, Any], bound: float) -> str | None:

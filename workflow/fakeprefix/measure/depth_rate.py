@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # the rate that most people would use: nothing in the cache, one physical batch
 NAIVE_TOKENS = 512
 # in front of the benchmark, and as many behind it
-N_PROBES = 2
+N_PROBES = 3
 
 
 def chunks(step: Step) -> list[int]:
