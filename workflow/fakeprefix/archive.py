@@ -19,9 +19,8 @@ import zstandard
 from fakeprefix.crate import run_crate
 from fakeprefix.errors import RunError
 from fakeprefix.runs import CRATE_NAME, is_sealed, verify
-from fakeprefix.storage import read_json, replacing
+from fakeprefix.storage import file_entry, read_json, replacing, sha256_file
 
-SUFFIX = ".tar.zst"
 INVENTORY = "inventory.json"
 ZSTD_LEVEL = 10
 # what is written while a run is sealed or packed, and would differ from one packing to the next
@@ -49,10 +48,12 @@ def pack(folder: Path, archive: Path) -> dict[str, Any]:
     if differences := verify(folder):
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise RunError(f"{folder} differs from its seal ({'; '.join(differences[:3])}{more}); it is not packed")
-    sealed_at = datetime.fromisoformat(read_json(folder / "manifest.json")["sealed_at"])
+    sealed = read_json(folder / "manifest.json")
+    sealed_at = datetime.fromisoformat(sealed["sealed_at"])
     names = packed_names(folder)
     crate = _json_bytes(run_crate(folder, names))
-    contents = {name: _digest(folder / name) for name in names}
+    # what is sealed was verified a moment ago
+    contents = {name: sealed["files"].get(name) or file_entry(folder / name) for name in names}
     contents[CRATE_NAME] = {"sha256": hashlib.sha256(crate).hexdigest(), "bytes": len(crate)}
     inventory = {"run": folder.name, "files": dict(sorted(contents.items()))}
     with replacing(archive) as temporary:
@@ -101,7 +102,7 @@ def verify_archive(archive: Path) -> list[str]:
                 problems.append(f"extra: {name}")
                 continue
             seen.add(name)
-            if _digest_of(stream)["sha256"] != entry["sha256"]:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != entry["sha256"]:
                 problems.append(f"damaged: {name}")
     except RunError as error:
         problems.append(str(error))
@@ -141,7 +142,7 @@ def restore(archive: Path, results: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
                 shutil.copyfileobj(stream, file)
-            if _digest(target)["sha256"] != inventory["files"][name]["sha256"]:
+            if sha256_file(target) != inventory["files"][name]["sha256"]:
                 raise RunError(f"{archive}: damaged: {name}")
         if inventory is None or left:
             raise RunError(f"{archive}: missing: {min(left) if left else INVENTORY}")
@@ -238,19 +239,6 @@ def _add(tar: tarfile.TarFile, run: str, name: str, content: IO[bytes], when: da
 
 def _json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _digest(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return _digest_of(file)
-
-
-def _digest_of(stream: IO[bytes]) -> dict[str, Any]:
-    digest, size = hashlib.sha256(), 0
-    while block := stream.read(1 << 20):
-        digest.update(block)
-        size += len(block)
-    return {"sha256": digest.hexdigest(), "bytes": size}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from fakeprefix.config import NOT_IDENTITY
 from fakeprefix.errors import RunError
-from fakeprefix.storage import read_json, sha256_file, sha256_files, write_json, write_text
+from fakeprefix.storage import file_entry, read_json, sha256_file, sha256_files, write_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def seal(folder: Path) -> dict[str, Any]:
     Logs are left out: Snakemake still writes to them.
     """
     files = {
-        path.relative_to(folder).as_posix(): {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+        path.relative_to(folder).as_posix(): file_entry(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not is_outside_seal(path.relative_to(folder))
     }

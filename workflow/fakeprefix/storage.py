@@ -75,6 +75,11 @@ def sha256_file(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def file_entry(path: Path) -> dict[str, Any]:
+    """Digest and size of a file, as manifests hold them."""
+    return {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+
+
 def sha256_files(paths: Iterable[Path], root: Path) -> str:
     """Hex digest over names (relative to `root`) and contents, independent of the order given."""
     digest = hashlib.sha256()

@@ -13,7 +13,8 @@ from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
 from fakeprefix.plan import measured_buckets
 from fakeprefix.snakemake_settings import content_decides, one_timing_job, rename_targets
-from fakeprefix.trace.make_steps import needs_tokenizer
+from fakeprefix.trace.importing import CONVERSATIONS
+from fakeprefix.trace.make_steps import format_of_trace
 
 PACKAGE = WORKFLOW / "fakeprefix"
 RESULTS = Path("results")
@@ -30,7 +31,7 @@ try:
         CONFIG["run_name"],
         may_start=workflow.is_main_process,
     )
-    NEEDS_TOKENIZER = needs_tokenizer(CONFIG["trace"])
+    TRACE_FORMAT = format_of_trace(CONFIG["trace"])
 except FakePrefixError as error:
     raise WorkflowError(str(error))
 

@@ -19,7 +19,6 @@ rule baseline:
     resources:
         timing=1,
     params:
-        arm="baseline",
         server=SERVER,
         run=CONFIG["engine"]["run"],
         measure=CONFIG["measure"],
@@ -33,12 +32,6 @@ use rule baseline as fake_prefix with:
         rows=f"{RUN}/raw/fake_prefix/{{bucket}}.jsonl",
     log:
         f"{RUN}/logs/fake_prefix/{{bucket}}.log",
-    params:
-        arm="fake_prefix",
-        server=SERVER,
-        run=CONFIG["engine"]["run"],
-        measure=CONFIG["measure"],
-        code=code("measure/", "server/"),
 
 
 use rule baseline as state_restore with:
@@ -46,12 +39,6 @@ use rule baseline as state_restore with:
         rows=f"{RUN}/raw/state_restore/{{bucket}}.jsonl",
     log:
         f"{RUN}/logs/state_restore/{{bucket}}.log",
-    params:
-        arm="state_restore",
-        server=SERVER,
-        run=CONFIG["engine"]["run"],
-        measure=CONFIG["measure"],
-        code=code("measure/", "server/"),
 
 
 use rule baseline as cached_prefix with:
@@ -59,12 +46,6 @@ use rule baseline as cached_prefix with:
         rows=f"{RUN}/raw/cached_prefix/{{bucket}}.jsonl",
     log:
         f"{RUN}/logs/cached_prefix/{{bucket}}.log",
-    params:
-        arm="cached_prefix",
-        server=SERVER,
-        run=CONFIG["engine"]["run"],
-        measure=CONFIG["measure"],
-        code=code("measure/", "server/"),
 
 
 rule fidelity:

@@ -4,8 +4,8 @@ rule trace:
         facts=f"{RUN}/pipeline/model_facts.json",
         file=[CONFIG["trace"]["path"]] if CONFIG["trace"]["source"] == "file" else [],
         # conversations are counted by the model's own tokenizer
-        engine=f"{RUN}/engine/manifest.json" if NEEDS_TOKENIZER else [],
-        model=ancient([model_file()]) if NEEDS_TOKENIZER else [],
+        engine=f"{RUN}/engine/manifest.json" if TRACE_FORMAT in CONVERSATIONS else [],
+        model=ancient([model_file()]) if TRACE_FORMAT in CONVERSATIONS else [],
     output:
         steps=f"{RUN}/trace/steps.parquet",
         images=directory(f"{RUN}/trace/images"),
@@ -16,6 +16,7 @@ rule trace:
         "../../envs/trace.yaml"
     params:
         trace=CONFIG["trace"],
+        format=TRACE_FORMAT,
         server=SERVER,
         run=CONFIG["engine"]["run"],
         code=code("trace/"),

@@ -6,23 +6,11 @@ from fakeprefix.jobs import job
 from fakeprefix.measure.depth_rate import bench_depths
 from fakeprefix.measure.protocol import ServerLife
 from fakeprefix.plan import MEASURED, read_planned
-from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]):
     bucket = int(snakemake.wildcards.bucket)
     before, after = Path(snakemake.output.before), Path(snakemake.output.after)
-    life = ServerLife.of_run(
-        before,
-        f"depth_rate/{bucket}",
-        snakemake.params.server,
-        snakemake.params.run,
-        snakemake.params.measure,
-        read_json(snakemake.input.summary),
-        snakemake.input.model,
-        snakemake.input.mmproj,
-        snakemake.input.server_config,
-        snakemake.log[0],
-    )
+    life = ServerLife.of_job(before, snakemake.input, snakemake.params, snakemake.log[0])
     bench_depths(
         [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket)],
         life,

@@ -7,14 +7,16 @@ from fakeprefix.jobs import job
 from fakeprefix.measure.guard import timing_slot
 from fakeprefix.model.gguf_file import ModelFacts
 from fakeprefix.storage import read_json
-from fakeprefix.trace.make_steps import make_steps, needs_tokenizer
+from fakeprefix.trace.importing import CONVERSATIONS
+from fakeprefix.trace.make_steps import make_steps
 
 # the whole model is loaded for its tokenizer: not beside a timing job
-slot = timing_slot() if needs_tokenizer(snakemake.params.trace) else nullcontext()
+slot = timing_slot() if snakemake.params.format in CONVERSATIONS else nullcontext()
 
 with job(snakemake.log[0]), slot:
     make_steps(
         snakemake.params.trace,
+        snakemake.params.format,
         ModelFacts.from_dict(read_json(snakemake.input.facts)).image,
         Path(snakemake.output.steps),
         Path(snakemake.output.images),

@@ -259,8 +259,10 @@ def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str) -> StepSampl
 
 
 def _put(row: dict[str, Any], name: str, estimate: Estimate | None) -> None:
-    for part, value in (("", "value"), ("_low", "low"), ("_high", "high")):
-        row[name + part] = getattr(estimate, value) if estimate else None
+    if estimate:
+        row |= estimate.columns(name)
+    else:
+        row |= dict.fromkeys((name, f"{name}_low", f"{name}_high"))
 
 
 def _step_row(step: Any, samples: StepSamples, bootstrap: Bootstrap) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from fakeprefix.analysis.fidelity import JOB_PREFIX
+
 PROBE = "probe"
 # probability at which a trend of the probes counts as one; three against three reach 0.1
 TREND_P = 0.11
@@ -23,7 +25,7 @@ def probe_drift(rows: pd.DataFrame) -> dict[str, Any]:
     if probes.empty:
         return {"n": 0, "between_jobs": None, "within_jobs": None, "median_ms": None, "jobs": {}}
     overall = float(probes.prompt_ms.median())
-    compared = probes[~probes.job.str.startswith("fidelity/")]
+    compared = probes[~probes.job.str.startswith(JOB_PREFIX)]
     medians = compared.groupby(["bucket", "job"]).prompt_ms.median().groupby("bucket")
     within = {
         job: _trend(group.sort_values(["started_at", "order"]).prompt_ms.to_numpy())

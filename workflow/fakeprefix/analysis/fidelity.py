@@ -16,6 +16,8 @@ from fakeprefix.storage import read_json
 JOB_PREFIX = "fidelity/"
 RESTORED, CACHED, FAKE = "state_restore", "cached_prefix", "fake_prefix"
 LOGIT_PAIRS = (("cached", "restored"), ("whole", "restored"), ("whole", "cached"))
+# names of really computed prefixes in the table; the others are fills
+REAL = ("restored", "restored again", "cached")
 EQUIVALENT, DIFFERENT, NOT_SHOWN = "equivalent", "different", "not shown"
 
 FIDELITY_SCHEMA = pa.schema(
@@ -93,7 +95,7 @@ def turns(rows: pd.DataFrame) -> pd.DataFrame:
 def comparisons(names: Iterable[str]) -> list[Comparison]:
     """Every fill with both real prefixes, these two with each other, and the noise floor."""
     present = list(names)
-    fills = [name for name in present if name not in ("restored", "restored again", "cached")]
+    fills = [name for name in present if name not in REAL]
     found = [Comparison(fill, "restored") for fill in fills]
     if "cached" in present:
         found += [Comparison(fill, "cached") for fill in fills] + [Comparison("cached", "restored")]
@@ -139,12 +141,8 @@ def _row(
         "subject": comparison.subject,
         "reference": comparison.reference,
         "rounds": len(pairs),
-        "paired_ratio": paired.value,
-        "paired_ratio_low": paired.low,
-        "paired_ratio_high": paired.high,
-        "median_ratio": medians.value,
-        "median_ratio_low": medians.low,
-        "median_ratio_high": medians.high,
+        **paired.columns("paired_ratio"),
+        **medians.columns("median_ratio"),
         "prompt_ms": float(pairs.subject.median()),
         "reference_prompt_ms": float(pairs.reference.median()),
         "install_ms": float(mine.install_ms.median()),
@@ -187,7 +185,7 @@ def summarize(table: pd.DataFrame, fill: str) -> dict[str, Any]:
         table: as made by `compare`.
         fill: the fill that the run's other rows were measured with.
     """
-    restored = table[(table.reference == "restored") & ~table.subject.isin(["restored again", "cached"])]
+    restored = table[(table.reference == "restored") & ~table.subject.isin(REAL)]
     if not (restored.subject == fill).any():
         return {"measured": False, "fill": fill, "fills": {}, "least_biased": None, "verdict": None, "exceeds": False}
     worst = {

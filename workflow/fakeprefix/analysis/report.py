@@ -8,6 +8,7 @@ import jinja2
 import pandas as pd
 
 from fakeprefix.analysis.plots import PLOTS
+from fakeprefix.analysis.verdict import plain
 from fakeprefix.storage import read_json, write_text
 
 SHOWN_TASKS = 50
@@ -99,12 +100,12 @@ def write_report(folder: Path, template: Path) -> None:
             model=read_json(folder / "pipeline" / "model.json"),
             facts=read_json(folder / "pipeline" / "model_facts.json"),
             config_text=(folder / "pipeline" / "config.yaml").read_text(encoding="utf-8"),
-            steps=_rows(agreement[agreement.level == "step"].sort_values("prefix_tokens")),
-            kinds=_rows(agreement[agreement.level == "kind"]),
-            buckets=_rows(agreement[agreement.level == "bucket"]),
-            fidelity=_rows(pd.read_parquet(folder / "analysis" / "fidelity.parquet")),
-            tasks=_rows(pd.read_parquet(folder / "analysis" / "tasks.parquet")),
-            rejected=_rows(rejected),
+            steps=plain(agreement[agreement.level == "step"].sort_values("prefix_tokens")),
+            kinds=plain(agreement[agreement.level == "kind"]),
+            buckets=plain(agreement[agreement.level == "bucket"]),
+            fidelity=plain(pd.read_parquet(folder / "analysis" / "fidelity.parquet")),
+            tasks=plain(pd.read_parquet(folder / "analysis" / "tasks.parquet")),
+            rejected=plain(rejected),
             plots=plots,
         ),
     )
@@ -203,10 +204,6 @@ def policy_statement(entry: dict[str, Any]) -> str:
 def percent(fraction: float | None) -> str:
     """A fraction as percentage with two significant digits."""
     return f"{number(100 * fraction, 2)} %" if fraction is not None else NOTHING
-
-
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
 
 
 def _svg(path: Path) -> str:

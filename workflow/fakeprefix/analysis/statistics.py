@@ -21,6 +21,10 @@ class Estimate:
     high: float
     n: int
 
+    def columns(self, name: str) -> dict[str, float]:
+        """Value and bounds as ``name``, ``name_low`` and ``name_high``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 @dataclass(frozen=True)
 class Bootstrap:

@@ -43,9 +43,7 @@ def attention_by_content(subject: Subject, rounds: int, bootstrap: Bootstrap) ->
                 "content": content,
                 "rounds": rounds,
                 "median_ms": bootstrap.median(times).value,
-                "over_random": ratio.value,
-                "over_random_low": ratio.low,
-                "over_random_high": ratio.high,
+                **ratio.columns("over_random"),
             }
         )
     return sorted(rows, key=lambda row: row["over_random"])

@@ -73,9 +73,7 @@ def depth_sweep(
                 "times_cheaper": bench_wall_s / our_wall_s,
                 "bench_ms": theirs,
                 "our_ms": ours,
-                "answer_ratio": ratio.value,
-                "answer_ratio_low": ratio.low,
-                "answer_ratio_high": ratio.high,
+                **ratio.columns("answer_ratio"),
             }
         )
         progress.advance(depth, f"depth {depth}")
@@ -121,12 +119,8 @@ def install_errors(
                         "install_ms": bootstrap.median([one.install_ms for one in timings]).value,
                         "install_bytes": timings[0].install_bytes,
                         "rounds": rounds,
-                        "over_tile": bias.value,
-                        "over_tile_low": bias.low,
-                        "over_tile_high": bias.high,
-                        "with_install_inside": inside.value,
-                        "with_install_inside_low": inside.low,
-                        "with_install_inside_high": inside.high,
+                        **bias.columns("over_tile"),
+                        **inside.columns("with_install_inside"),
                     }
                 )
     return rows

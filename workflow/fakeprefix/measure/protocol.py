@@ -17,6 +17,7 @@ from fakeprefix.runs import supersede
 from fakeprefix.server.process import running_server
 from fakeprefix.server.prompts import Image, Segment
 from fakeprefix.server.settings import EngineSettings
+from fakeprefix.storage import read_json
 from fakeprefix.trace.desktop import mark, screenshot
 from fakeprefix.trace.steps import Step
 
@@ -57,36 +58,24 @@ class ServerLife:
     state_bytes: int
 
     @classmethod
-    def of_run(
-        cls,
-        final: Path,
-        name: str,
-        binary: str,
-        run: dict[str, Any],
-        measure: dict[str, Any],
-        plan: dict[str, Any],
-        model: str,
-        mmproj: Sequence[str],
-        reference: str,
-        log: str,
-    ) -> "ServerLife":
-        """From what a rule knows.
+    def of_job(cls, final: Path, inputs: Any, params: Any, log: str) -> "ServerLife":
+        """From what the rules of timing jobs have in common.
 
         Args:
-            final: ``<run folder>/raw/<arm>/<name>.jsonl``.
-            run, measure: sections ``engine.run`` and ``measure`` of the configuration.
-            plan: ``trace/plan.json``.
-            mmproj: the projector, or nothing.
+            final: ``<run folder>/raw/<arm>/<bucket or length>[.<part>].jsonl``; says the job's name.
+            inputs: `summary` (``trace/plan.json``), `model`, `mmproj` (or nothing) and `server_config`.
+            params: `server`, and the sections `run` and `measure` of the configuration.
             log: of the rule; the server's goes beside it.
         """
+        plan, measure = read_json(inputs.summary), params.measure
         return cls(
             run_folder=final.parents[2],
-            name=name,
-            binary=Path(binary),
-            settings=EngineSettings.from_config(run, plan["n_ctx"]),
-            model=Path(model),
-            mmproj=Path(mmproj[0]) if mmproj else None,
-            reference=Path(reference),
+            name=f"{final.parent.name}/{final.name.split('.')[0]}",
+            binary=Path(params.server),
+            settings=EngineSettings.from_config(params.run, plan["n_ctx"]),
+            model=Path(inputs.model),
+            mmproj=Path(inputs.mmproj[0]) if inputs.mmproj else None,
+            reference=Path(inputs.server_config),
             final=final,
             log_path=Path(log).with_suffix(".server.log"),
             fill=measure["fill"],

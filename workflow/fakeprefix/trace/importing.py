@@ -1,6 +1,5 @@
 """From a file of a trace to steps: which format it is, and what happens to records that cannot be used."""
 
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,6 @@ from fakeprefix.trace.formats.swe_agent import mini_swe_agent, swe_agent
 from fakeprefix.trace.prompts import TaskSteps
 from fakeprefix.trace.rendering import Renderer
 from fakeprefix.trace.steps import Step, copy_step_images, iterate_steps
-
-log = logging.getLogger(__name__)
 
 # formats of whole conversations, which the model's own tokenizer has to count
 CONVERSATIONS: dict[str, Callable[[Path, OnProblem], Iterator[Request]]] = {
@@ -187,7 +184,7 @@ def import_steps(
     name: str,
     problems: Problems,
     images: Path,
-    renderer: Callable[[], Renderer] | Renderer | None,
+    renderer: Renderer | None,
     eviction: Eviction,
 ) -> Iterator[Step]:
     """The steps of a trace, and with eviction also those of an agent that forgets.
@@ -212,10 +209,9 @@ def import_steps(
 def _steps(
     path: Path, name: str, problems: Problems, images: Path, renderer: Renderer | None, eviction: Eviction
 ) -> Iterator[Step]:
-    files = trace_files(path)
     owners: dict[str, Path] = {}
-    for file in files:
-        for step in _steps_of_file(path, file, name, problems, images, renderer, eviction):
+    for file in trace_files(path):
+        for step in _steps_of_file(file, name, problems, images, renderer, eviction):
             if owners.setdefault(step.task_id, file) != file:
                 raise TraceError(
                     f"{file}: task {step.task_id!r} is also in {owners[step.task_id].name}; "
@@ -225,7 +221,6 @@ def _steps(
 
 
 def _steps_of_file(
-    path: Path,
     file: Path,
     name: str,
     problems: Problems,
@@ -235,7 +230,7 @@ def _steps_of_file(
 ) -> Iterator[Step]:
     if name in CONVERSATIONS:
         if renderer is None:
-            raise TraceError(f"{path}: trace.format {name} needs the model's tokenizer")
+            raise TraceError(f"{file}: trace.format {name} needs the model's tokenizer")
         requests = CONVERSATIONS[name](file, problems)
         yield from conversation_steps(requests, renderer, problems, images, eviction)
         return

@@ -23,8 +23,10 @@ log = logging.getLogger(__name__)
 TOKENIZER_CONTEXT = 256
 
 
-def needs_tokenizer(trace: dict[str, Any]) -> bool:
-    """True if the steps of this configuration have to be counted by the model's own tokenizer.
+def format_of_trace(trace: dict[str, Any]) -> str:
+    """The format of the configured steps, or their source if they come from no file.
+
+    A path that is not there has none; the rule that reads it says so.
 
     Args:
         trace: section ``trace`` of the configuration.
@@ -33,11 +35,14 @@ def needs_tokenizer(trace: dict[str, Any]) -> bool:
         TraceError: the format cannot be told.
     """
     path = Path(trace["path"])
-    return trace["source"] == "file" and path.exists() and format_of(path, trace["format"]) in CONVERSATIONS
+    if trace["source"] != "file" or not path.exists():
+        return trace["source"]
+    return format_of(path, trace["format"])
 
 
 def make_steps(
     trace: dict[str, Any],
+    name: str,
     geometry: ImageGeometry | None,
     steps: Path,
     images: Path,
@@ -52,6 +57,7 @@ def make_steps(
 
     Args:
         trace: section ``trace`` of the configuration.
+        name: see `format_of_trace`.
         geometry: of images; None for a model without a projector.
         server, run, model: what to start where conversations have to be counted.
 
@@ -61,10 +67,8 @@ def make_steps(
     images.mkdir(parents=True, exist_ok=True)
     problems = Problems(skip=trace["on_error"] == "skip")
     eviction = Eviction(**trace["eviction"])
-    name = trace["source"]
     if trace["source"] == "file":
         path = Path(trace["path"])
-        name = format_of(path, trace["format"])
         with _renderer(name, server, run, model, geometry, eviction, log_path) as renderer:
             n_steps = write_steps(steps, import_steps(path, name, problems, images, renderer, eviction))
     else:

@@ -1,5 +1,6 @@
 """From conversations to prompts: the model's own template and tokenizer, real token counts of images."""
 
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,9 @@ from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.trace.formats.conversation import Request, Screenshot
 from fakeprefix.trace.prompts import ImageIds, Prompt
 from fakeprefix.trace.steps import StepImage
+
+# texts between images whose ids are kept; without images each is a whole prompt
+KEPT_PIECES = 256
 
 
 class Tokenizer(Protocol):
@@ -33,7 +37,8 @@ class Renderer:
         self._tokenizer, self._marker, self._geometry = tokenizer, marker, geometry
         self._placeholder = placeholder
         self._image_ids = ImageIds()
-        self._known: dict[str, np.ndarray] = {}
+        # most pieces of a prompt were in the previous one
+        self._ids = lru_cache(KEPT_PIECES)(self._tokenized)
         self.screenshots: dict[str, Screenshot] = {}
 
     def prompt(self, request: Request, keep_last_images: int | None = None) -> Prompt:
@@ -59,7 +64,7 @@ class Renderer:
                 f"task {request.task_id!r}, step {request.step}: the template shows {len(pieces) - 1} of "
                 f"{len(kept)} images"
             )
-        parts, images = [self._ids(pieces[0], first=True)], []
+        parts, images = [self._ids(pieces[0], True)], []
         for shot, piece in zip(kept, pieces[1:], strict=True):
             at = sum(len(part) for part in parts)
             image = StepImage(shot.file, shot.width, shot.height, self._geometry.tokens(shot.width, shot.height))
@@ -87,12 +92,7 @@ class Renderer:
                 f"task {request.task_id!r}, step {request.step}: the model's chat template refuses it: {error}"
             ) from None
 
-    def _ids(self, text: str, *, first: bool = False) -> np.ndarray:
-        """Token ids of a piece; most pieces of a prompt were in the previous one."""
-        key = f"{first}{text}"
-        if key not in self._known:
-            if len(self._known) > 4096:
-                self._known.clear()
-            ids = self._tokenizer.tokenize(text, add_special=first) if text or first else []
-            self._known[key] = np.array(ids, dtype=np.int64)
-        return self._known[key]
+    def _tokenized(self, text: str, first: bool = False) -> np.ndarray:
+        """Token ids of a piece; in front of the first one come the tokenizer's special tokens."""
+        ids = self._tokenizer.tokenize(text, add_special=first) if text or first else []
+        return np.array(ids, dtype=np.int64)
