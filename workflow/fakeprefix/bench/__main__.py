@@ -13,7 +13,7 @@ from fakeprefix.bench.attention import attention_by_content
 from fakeprefix.bench.overhead import job_overhead
 from fakeprefix.bench.planning import plan_million
 from fakeprefix.bench.subject import subject_of
-from fakeprefix.bench.sweep import depth_sweep, install_errors
+from fakeprefix.bench.sweep import depth_sweep, install_errors, same_answers
 from fakeprefix.bench.table import describe
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.storage import write_json, write_text
@@ -29,9 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--depths", type=int, nargs="+", default=DEPTHS)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=20, help="of the fills")
+    parser.add_argument("--answers-budget-s", type=float, default=120.0, help="for each depth")
     parser.add_argument("--attention-rounds", type=int, default=300)
     parser.add_argument("--steps", type=int, default=1_000_000, help="to plan")
-    parts = ("planning", "overhead", "attention", "installs", "sweep")
+    parts = ("planning", "overhead", "attention", "installs", "sweep", "answers")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -46,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
             "attention": lambda: attention_by_content(subject, options.attention_rounds, bootstrap),
             "installs": lambda: install_errors(subject, depths, NEW_TOKENS, options.rounds, bootstrap),
             "sweep": lambda: depth_sweep(subject, depths, NEW_TOKENS, options.repetitions, bootstrap),
+            "answers": lambda: same_answers(
+                subject, depths, NEW_TOKENS, options.repetitions, options.answers_budget_s, bootstrap
+            ),
         }
         found = {name: measures[name]() for name in parts if name in options.parts}
     except FakePrefixError as error:

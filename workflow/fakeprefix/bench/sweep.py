@@ -1,7 +1,9 @@
 """A depth sweep with a fabricated prefix against one with ``llama-bench -d``, whole processes."""
 
+import math
 import time
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from fakeprefix.analysis.statistics import Bootstrap
@@ -18,6 +20,8 @@ from fakeprefix.server.prompts import PromptBuilder, Segment
 
 FILLS = ("zero", "random", "tile")
 FILL = "tile"
+# an interval from fewer rounds says nothing; a deep prefix has no time for more
+MIN_ROUNDS, MAX_ROUNDS = 2, 24
 
 
 class _Requests:
@@ -51,7 +55,7 @@ def depth_sweep(
     progress = Progress("bench: depth sweep", sum(depths))
     for depth in depths:
         settings = subject.settings(depth + new_tokens)
-        with timing_slot():
+        with timing_slot(), progress.ticking():
             started = time.monotonic()
             call = call_bench(
                 subject.bench, settings, subject.model, depth, [new_tokens], repetitions, subject.log, "bench"
@@ -84,6 +88,64 @@ def depth_sweep(
         "times_cheaper": sum(row["bench_wall_s"] for row in rows) / sum(row["our_wall_s"] for row in rows),
         "times_cheaper_deepest": rows[-1]["times_cheaper"],
     }
+
+
+def same_answers(
+    subject: Subject, depths: Sequence[int], new_tokens: int, repetitions: int, budget_s: float, bootstrap: Bootstrap
+) -> list[dict[str, Any]]:
+    """What both programs answer, in turn: requests, ``llama-bench``, requests, and so on.
+
+    One block of each after the other, as in a sweep, cannot tell the programs apart on a machine whose
+    speed wanders between blocks. Here every call of the benchmark is held against the requests right
+    before and right after it (the geometric mean of their medians); those two against each other are
+    the noise floor. The server stays up and idles while the benchmark runs.
+
+    Args:
+        repetitions: a block.
+        budget_s: for each depth; at least `MIN_ROUNDS` rounds run in any case.
+    """
+    rows = []
+    progress = Progress("bench: both programs in turn", len(depths))
+    for depth in depths:
+        settings = subject.settings(depth + new_tokens)
+        ratios: list[float] = []
+        floor: list[float] = []
+        blocks: list[dict[str, list[float]]] = []
+        started = time.monotonic()
+        with (
+            timing_slot(),
+            progress.ticking(),
+            running_server(subject.server, settings, subject.model, None, subject.log) as server,
+        ):
+            requests = _Requests(server, new_tokens)
+            requests.send(depth, FILL, -1)
+
+            def ask(requests: _Requests = requests, depth: int = depth, round_: int = 0) -> list[float]:
+                numbers = range(round_ * repetitions, (round_ + 1) * repetitions)
+                return [requests.send(depth, FILL, number).prompt_ms for number in numbers]
+
+            before = ask()
+            while len(ratios) < MIN_ROUNDS or (len(ratios) < MAX_ROUNDS and time.monotonic() - started < budget_s):
+                call = call_bench(
+                    subject.bench, settings, subject.model, depth, [new_tokens], repetitions, subject.log, "bench"
+                )
+                theirs = [nanoseconds / 1e6 for nanoseconds in call["results"][0]["samples_ns"]]
+                after = ask(round_=len(ratios) + 1)
+                ratios.append(math.sqrt(median(before) * median(after)) / median(theirs))
+                floor.append(median(after) / median(before))
+                blocks.append({"before_ms": before, "bench_ms": theirs, "after_ms": after})
+                before = after
+        rows.append(
+            {
+                "depth": depth,
+                "rounds": len(ratios),
+                "blocks": blocks,
+                **bootstrap.median(ratios).columns("answer_ratio"),
+                **bootstrap.median(floor).columns("noise_floor"),
+            }
+        )
+        progress.advance(1, f"depth {depth}")
+    return rows
 
 
 def install_errors(
