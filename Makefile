@@ -2,10 +2,13 @@
 # make plan        what would be measured, for how long, in how much memory
 # make verify      ARCHIVE=results/archive/NAME.tar.zst: intact, or what is damaged, missing or too much
 # make restore     ARCHIVE=...: a run folder again
+# make rebuild     RUN=results/NAME: its analysis and report once more, without the engine
+# make compare     RUNS="results/A results/B": sealed runs side by side, the first one is the reference
 # make test-memory many more generated operations on the engine's memory
 # make bench       ratios measured side by side: depth sweep, fills, overhead, planning, the kernel
 # make test        formatting, lint, unit tests, engine tests, a whole small run
-# make lock        resolve requirements.lock anew
+# make test-browser the pages in chromium (make test does this too where it is installed)
+# make lock        resolve requirements.lock and requirements-test.lock anew
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -15,13 +18,15 @@ SNAKEMAKE := $(BIN)/snakemake --cores all
 CONFIGFILES ?=
 BENCH ?=
 ARCHIVE ?=
+RUN ?=
+RUNS ?=
 
 ifneq ($(CONFIGFILES),)
 SNAKEMAKE += --configfile $(CONFIGFILES)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: reproduce plan test bench verify restore test-memory test-resources format lock clean preflight
+.PHONY: reproduce plan test bench verify restore rebuild compare test-browser test-memory test-resources format lock clean preflight
 
 reproduce: $(VENV)/.complete
 	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
@@ -31,7 +36,7 @@ plan: $(VENV)/.complete
 	@$(SNAKEMAKE) plan
 	@$(BIN)/python -c "import sys; sys.path.insert(0, 'workflow'); from fakeprefix.make_plan import describe; from fakeprefix.storage import read_json; print(describe(read_json('results/current/trace/plan.json')))"
 
-test: $(VENV)/.complete
+test: $(VENV)/.test-complete
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
@@ -40,7 +45,10 @@ test: $(VENV)/.complete
 	$(MAKE) test-resources
 	$(BIN)/python -m pytest -m "engine or workflow"
 
-test-memory: test-resources
+test-browser: $(VENV)/.test-complete
+	BROWSER_REQUIRED=1 $(BIN)/python -m pytest -m browser
+
+test-memory: $(VENV)/.test-complete test-resources
 	MEMORY_EXAMPLES=1000 $(BIN)/python -m pytest tests/engine/test_memory.py
 
 bench: test-resources
@@ -55,20 +63,36 @@ verify: $(VENV)/.complete
 restore: $(VENV)/.complete
 	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.archive restore "$(ARCHIVE)"
 
-format: $(VENV)/.complete
+rebuild: $(VENV)/.complete
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.analysis.rebuild "$(RUN)"
+
+compare: $(VENV)/.complete
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.analysis.compare $(RUNS)
+
+format: $(VENV)/.test-complete
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/snakefmt Snakefile workflow/rules
 
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
 lock: $(VENV)/.complete
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --no-header --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file requirements.lock pyproject.toml
+	$(COMPILE) --all-extras --constraint requirements.lock --output-file requirements-test.lock pyproject.toml
+
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement
+INSTALL_FAILED = echo "error: the Python packages could not be installed; is there a network, and a package index?" >&2
 
 $(VENV)/.complete: requirements.lock | preflight
 	@echo "== installing Python packages into $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock \
-		|| { echo "error: the Python packages could not be installed; is there a network, and a package index?" >&2; exit 1; }
+	@$(INSTALL) requirements.lock || { $(INSTALL_FAILED); exit 1; }
+	@touch $@
+
+$(VENV)/.test-complete: requirements-test.lock $(VENV)/.complete
+	@echo "== installing what the tests need besides"
+	@$(INSTALL) requirements-test.lock || { $(INSTALL_FAILED); exit 1; }
 	@touch $@
 
 preflight:

@@ -1,6 +1,7 @@
 """The conda environments have the pins of the lock file, and every rule names one."""
 
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -9,9 +10,9 @@ from conftest import ROOT
 STAGES = sorted(path.stem for path in (ROOT / "envs").glob("*.yaml"))
 
 
-def locked() -> dict[str, set[str]]:
+def locked(file: str = "requirements.lock") -> dict[str, set[str]]:
     versions: dict[str, set[str]] = {}
-    for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", (ROOT / "requirements.lock").read_text(), re.M):
+    for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", (ROOT / file).read_text(), re.M):
         versions.setdefault(name, set()).add(version)
     return versions
 
@@ -29,12 +30,19 @@ def test_every_pin_is_the_lock_files(stage):
         assert version in lock[name], name
 
 
-def test_the_lock_file_has_everything_that_the_project_needs_with_digests():
-    needed = re.findall(r'^    "([a-z0-9-]+)",', (ROOT / "pyproject.toml").read_text(), re.M)
-    assert set(needed) <= set(locked())
-    text = (ROOT / "requirements.lock").read_text()
-    assert text.count("--hash=sha256:") > len(locked())
-    assert "http" not in text
+def test_the_lock_files_have_everything_that_the_project_needs_with_digests():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["dependencies"]) <= set(locked())
+    assert set(project["optional-dependencies"]["test"]) <= set(locked("requirements-test.lock"))
+    for file in ("requirements.lock", "requirements-test.lock"):
+        text = (ROOT / file).read_text()
+        assert text.count("--hash=sha256:") > len(locked(file))
+        assert "http" not in text
+
+
+def test_tests_run_with_the_versions_that_users_get():
+    for name, versions in locked().items():
+        assert locked("requirements-test.lock")[name] == versions, name
 
 
 def test_every_rule_names_an_environment_that_exists_and_every_environment_is_used():
