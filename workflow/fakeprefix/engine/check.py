@@ -14,6 +14,7 @@ from fakeprefix.errors import EngineError, RequestRefused
 from fakeprefix.model.shapes import MICRO_SHAPES
 from fakeprefix.model.synthetic import write_micro_model
 from fakeprefix.model.vision import ImageGeometry
+from fakeprefix.progress import Progress
 from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR, Client, Timings
 from fakeprefix.server.process import running_server
 from fakeprefix.server.prompts import Image, PromptBuilder, Segment
@@ -279,14 +280,25 @@ def run_contract(
     outcomes: list[Outcome] = []
     n_requests = 0
     lives = ((check_requests, {}), (check_clock, {"LLAMA_FAKE_PREFIX_DELAY_MS": str(INSTALL_DELAY_MS)}))
+    progress = Progress("contract tests", len(lives) + 1)
     for checks, environment in lives:
-        with running_server(
-            programs / "llama-server", settings, model, mmproj, log_path, timeout_s=300, extra_environment=environment
-        ) as server:
+        with (
+            progress.ticking(),
+            running_server(
+                programs / "llama-server",
+                settings,
+                model,
+                mmproj,
+                log_path,
+                timeout_s=300,
+                extra_environment=environment,
+            ) as server,
+        ):
             contract = Contract(server.client, image)
             checks(contract)
         outcomes += contract.outcomes
         n_requests += contract.n_requests
+        progress.advance(1, checks.__name__.removeprefix("check_"))
         died = server.exit_status is not None
         outcomes.append(
             Outcome("the server lives to the end", not died, f"exit status {server.exit_status}" if died else "alive")
@@ -294,7 +306,9 @@ def run_contract(
     reports = SANITIZER_REPORT.findall(log_path.read_text(encoding="utf-8", errors="replace"))
     outcomes.append(Outcome("no sanitizer report, no failed assert", not reports, reports[0] if reports else "none"))
 
-    memory, operations = check_memory(programs, N_OPERATIONS, seed=1)
+    with progress.ticking():
+        memory, operations = check_memory(programs, N_OPERATIONS, seed=1)
+    progress.advance(1, "memory")
     outcomes.append(memory)
 
     failed = [outcome for outcome in outcomes if not outcome.passed]

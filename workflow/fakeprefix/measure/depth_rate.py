@@ -70,7 +70,7 @@ def bench_depths(
     log_path = life.log_path.with_suffix(".bench.log")
     calls = []
     _probe(life, probes[0], bucket)
-    with timing_slot():
+    with timing_slot(), progress.ticking():
         calls.append(call_bench(binary, life.settings, life.model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
         progress.advance(NAIVE_TOKENS, "depth 0")
         for depth in depths:

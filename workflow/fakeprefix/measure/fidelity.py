@@ -96,7 +96,7 @@ def measure_fidelity(
     """
     arms = contestants(fills, with_cached)
     progress = Progress(f"fidelity, L = {prefix_tokens}", rounds.at_most)
-    with life.session() as session:
+    with life.session() as session, progress.ticking():
         session.warm_up()
         for fill in fills:
             _use_once(session, prefix_tokens, fill)

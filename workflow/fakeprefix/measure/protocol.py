@@ -156,7 +156,7 @@ def measure_bucket(
     load = image_loader(images)
     weights = {id(step): step.total_tokens if arm in (BASELINE, CACHED_PREFIX) else step.new_tokens for step in steps}
     progress = Progress(f"{arm}, bucket {bucket}", repetitions * sum(weights.values()))
-    with life.session() as session:
+    with life.session() as session, progress.ticking():
         session.warm_up(warm_up_image(steps))
         for number, (step, repetition) in enumerate(schedule(arm, bucket, steps, repetitions)):
             if number % len(steps) == 0:

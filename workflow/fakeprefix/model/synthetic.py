@@ -14,6 +14,7 @@ from gguf.quants import quant_shape_to_byte_shape, quantize
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import describe_files
 from fakeprefix.model.shapes import MICRO_SHAPES, TensorSpec, TextShape, preset_named
+from fakeprefix.progress import Progress
 from fakeprefix.storage import replacing, write_json
 
 log = logging.getLogger(__name__)
@@ -149,8 +150,10 @@ def _write(
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         # one tensor at a time, the model is never in memory as a whole
+        progress = Progress(f"writing {path.name}", sum(prod(spec.dims) for spec in specs), interval_s=15.0)
         for spec in specs:
             writer.write_tensor_data(tensor_data(spec, seed, weight_type))
+            progress.advance(prod(spec.dims))
         writer.close()
     log.info("wrote %s, %.1f MB", path.name, path.stat().st_size / 1e6)
 

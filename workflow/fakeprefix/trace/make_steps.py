@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.model.vision import ImageGeometry
+from fakeprefix.progress import counted
 from fakeprefix.server.process import running_server
 from fakeprefix.server.settings import EngineSettings
 from fakeprefix.storage import write_json
@@ -70,7 +71,9 @@ def make_steps(
     if trace["source"] == "file":
         path = Path(trace["path"])
         with _renderer(name, server, run, model, geometry, eviction, log_path) as renderer:
-            n_steps = write_steps(steps, import_steps(path, name, problems, images, renderer, eviction))
+            n_steps = write_steps(
+                steps, counted(import_steps(path, name, problems, images, renderer, eviction), "importing steps")
+            )
     else:
         n_steps = write_steps(steps, _own_steps(trace, geometry, images, eviction))
     if problems.n_skipped:
