@@ -79,7 +79,9 @@ def watch_main_process() -> None:
 
     def alive() -> bool:
         try:
-            return abs(psutil.Process(int(pid)).create_time() - float(created)) < 1.0
+            main = psutil.Process(int(pid))
+            # one that was killed stays a zombie until its parent looks
+            return main.status() != psutil.STATUS_ZOMBIE and abs(main.create_time() - float(created)) < 1.0
         except psutil.NoSuchProcess:
             return False
 

@@ -12,7 +12,14 @@ from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
 from fakeprefix.plan import measured_buckets
-from fakeprefix.snakemake_settings import content_decides, one_timing_job, rename_targets
+from fakeprefix.snakemake_settings import (
+    content_decides,
+    continue_after_a_crash,
+    free_stale_lock,
+    one_timing_job,
+    remember_main_process,
+    rename_targets,
+)
 from fakeprefix.trace.importing import CONVERSATIONS
 from fakeprefix.trace.make_steps import format_of_trace
 
@@ -43,6 +50,9 @@ MODELS = str(runs.models_folder(Path(), PACKAGE))
 jobs.make_importable(WORKFLOW)
 one_timing_job(workflow)
 content_decides(workflow)
+continue_after_a_crash(workflow)
+if workflow.is_main_process:
+    free_stale_lock(Path(".snakemake"))
 rename_targets(
     workflow,
     ["baseline", "fake_prefix", "state_restore", "cached_prefix", "fidelity", "depth_rate"],
@@ -138,5 +148,6 @@ onstart:
         runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced, packs=packs)
         jobs.announce_run(runs.ENVIRONMENT_KEY, RUN_NAME)
         jobs.announce_main_process()
+        remember_main_process(Path(".snakemake"))
     except FakePrefixError as error:
         raise WorkflowError(str(error))
