@@ -17,7 +17,10 @@ def run(tmp_path):
     folder = tmp_path / "results" / "2026-01-01_000000_host_small"
     write_text(folder / "pipeline" / "config.yaml", "measure: {fill: tile, arms: [baseline]}\nrun_name: small\n")
     write_json(folder / "pipeline" / "model.json", {"preset": "tiny-hybrid", "files": {"model.gguf": "abc"}})
-    write_json(folder / "engine" / "manifest.json", {"series": "465b1f0e7", "series_sha256": "00ff"})
+    write_json(
+        folder / "engine" / "manifest.json",
+        {"series": "465b1f0e7", "series_sha256": "00ff", "source": {"commit": "ab"}},
+    )
     write_json(folder / "host" / "snapshot.json", {"host": "h", "uname": {"machine": "x86_64"}, "cpu": {"model": "c"}})
     write_json(folder / "summary.json", {"verdict": "trusted"})
     write_text(folder / "report.html", "<p>report</p>")

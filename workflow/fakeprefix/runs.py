@@ -33,6 +33,8 @@ NOT_RESULT_CODE = (
     "snakemake_settings.py",
     "analysis/plots.py",
     "analysis/report.py",
+    "analysis/rebuild.py",
+    "analysis/compare.py",
     "bench/",
     "archive.py",
     "crate.py",

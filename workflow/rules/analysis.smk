@@ -1,3 +1,14 @@
+PLOTS = [
+    "prefill_against_depth",
+    "measured_against_estimate",
+    "waterfall",
+    "cumulative",
+    "fidelity",
+    "residuals",
+    "running_order",
+]
+
+
 rule analysis:
     """Takes the measurements, the plan and the benchmark's samples, gives tables, replay, verdict and plots."""
     input:
@@ -13,30 +24,25 @@ rule analysis:
         agreement=f"{RUN}/analysis/agreement.parquet",
         table=report(
             f"{RUN}/analysis/agreement.csv",
-            caption="../report/agreement.rst",
-            category="Agreement",
+            caption="../report/captions/agreement.rst",
+            category="Tables",
+            labels={"table": "agreement by step, kind and bucket", "format": "CSV"},
         ),
         fidelity=f"{RUN}/analysis/fidelity.parquet",
         tasks=f"{RUN}/analysis/tasks.parquet",
         replay=f"{RUN}/replay.parquet",
         lines=f"{RUN}/replay.jsonl",
         verdict=f"{RUN}/summary.json",
-        plots=report(
-            expand(
-                f"{RUN}/analysis/{{plot}}.{{suffix}}",
-                plot=[
-                    "prefill_against_depth",
-                    "measured_against_estimate",
-                    "cumulative",
-                    "fidelity",
-                    "residuals",
-                    "running_order",
-                ],
-                suffix=["svg", "png"],
-            ),
-            caption="../report/plots.rst",
-            category="Plots",
-        ),
+        drawings=[
+            report(
+                f"{RUN}/analysis/{plot}.svg",
+                caption=f"../report/captions/{plot}.rst",
+                category="Plots",
+                labels={"plot": plot.replace("_", " "), "format": "SVG"},
+            )
+            for plot in PLOTS
+        ],
+        pictures=expand(f"{RUN}/analysis/{{plot}}.png", plot=PLOTS),
     log:
         f"{RUN}/logs/analysis/analysis.log",
     conda:
@@ -65,8 +71,9 @@ rule report:
     output:
         page=report(
             f"{RUN}/report.html",
-            caption="../report/report.rst",
+            caption="../report/captions/report.rst",
             category="Report",
+            labels={"page": "verdict, tables, plots, method and limits", "format": "HTML"},
         ),
     log:
         f"{RUN}/logs/report/report.log",

@@ -15,7 +15,9 @@ from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.estimate import Rates, read_rates
 from fakeprefix.analysis.fit import CostModel, fit_cost
 from fakeprefix.analysis.replay import (
+    KEY,
     PLAN_COLUMNS,
+    RECORDED,
     REPLAY_SCHEMA,
     TASKS_SCHEMA,
     compare_policies,
@@ -76,6 +78,7 @@ class Analysis:
         steps, kinds, buckets: rows of `AGREEMENT_SCHEMA` as frames.
         fidelity: rows of `fakeprefix.analysis.fidelity.FIDELITY_SCHEMA` as a frame.
         replay, tasks: rows of the schemas of these names as frames.
+        recorded: what the trace recorded of every row of `replay`: ``decode_s``, ``exec_s``, ``recorded_wall_s``.
         rows: all measurements.
         model: the fitted cost, None with too few steps.
         summary: the verdict and the figures behind it.
@@ -87,6 +90,7 @@ class Analysis:
     fidelity: pd.DataFrame
     replay: pd.DataFrame
     tasks: pd.DataFrame
+    recorded: pd.DataFrame
     rows: pd.DataFrame
     model: CostModel | None
     summary: dict[str, Any]
@@ -172,7 +176,8 @@ def analyse(
             settings.memory_type,
         ),
     }
-    return Analysis(steps, kinds, buckets, compared, replay, tasks, everything, model, summary)
+    recorded = planned[[*KEY, *RECORDED]].reset_index(drop=True)
+    return Analysis(steps, kinds, buckets, compared, replay, tasks, recorded, everything, model, summary)
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:

@@ -8,6 +8,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,6 +30,8 @@ FILLS = (("zero", ORANGE, "s"), ("random", GREEN, "^"), ("tile", BLUE, "o"))
 SIZE_INCHES = (7.2, 4.4)
 # tasks that are drawn, the longest ones
 MAX_PANELS = 3
+# more bars than these cannot be told apart
+MAX_WATERFALL_STEPS = 40
 STYLE = {
     "font.size": 11,
     "axes.spines.top": False,
@@ -46,6 +49,11 @@ STYLE = {
 def _error_bars(axes: Axes, x: pd.Series, frame: pd.DataFrame, name: str, scale: float, **style: object) -> None:
     value, low, high = (frame[name + part] * scale for part in ("", "_low", "_high"))
     axes.errorbar(x, value, yerr=[(value - low).clip(lower=0), (high - value).clip(lower=0)], capsize=3, **style)
+
+
+def _plainly(name: object) -> str:
+    """A name from a trace as a text; a dollar would begin a formula."""
+    return str(name).replace("$", r"\$")
 
 
 def _log_seconds(axes: Axes) -> None:
@@ -101,7 +109,8 @@ def measured_against_estimate(analysis: Analysis) -> Figure:
             )
     axes.set_xlabel("estimate: new tokens / rate of llama-bench at the same depth, s")
     axes.set_ylabel("measured without image encoding, s")
-    axes.legend(loc="upper left")
+    if len(shown):
+        axes.legend(loc="upper left")
     return figure
 
 
@@ -199,11 +208,11 @@ def cumulative(analysis: Analysis) -> Figure:
             ordered = group.sort_values("step")
             colour = BLUE if policy == "keep_all" else ORANGE
             step = ordered.step + 1
-            label = str(policy).replace("_", " ")
+            label = _plainly(policy).replace("_", " ")
             marker = {"color": colour, "marker": "o", "markersize": 3}
             axes.plot(step, ordered.measured_opt_prefill_s.cumsum(), label=f"{label}, perfect cache", **marker)
             axes.plot(step, ordered.full_prefill_s.cumsum(), label=f"{label}, no cache", linestyle="--", **marker)
-        axes.set_title(str(task), loc="left", fontsize=11)
+        axes.set_title(_plainly(task), loc="left", fontsize=11)
         _log_seconds(axes)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("step")
@@ -214,9 +223,64 @@ def cumulative(analysis: Analysis) -> Figure:
     return figure
 
 
+def waterfall(analysis: Analysis) -> Figure:
+    """The steps of the longest tasks one after another: prefill, decode and execution, and what was recorded.
+
+    Each step has two bars: above what it takes with a perfect cache, below what the trace recorded, or,
+    where it recorded no wall time, what the step takes without any cache.
+    """
+    replay = analysis.replay.merge(analysis.recorded, on=["task_id", "policy", "step"], how="left")
+    replay = replay[(replay.source != "missing") & (replay.policy == "keep_all")]
+    longest = replay.groupby("task_id", sort=True).step.max().sort_values(ascending=False, kind="stable")
+    shown = sorted(longest.index[:MAX_PANELS])
+    counts = [min(MAX_WATERFALL_STEPS, int((replay.task_id == task).sum())) for task in shown] or [1]
+    figure, panels = plt.subplots(
+        len(counts),
+        1,
+        figsize=(SIZE_INCHES[0], 1.2 + sum(1.0 + 0.24 * count for count in counts)),
+        layout="constrained",
+        squeeze=False,
+        height_ratios=[3 + count for count in counts],
+    )
+    handles: dict[str, object] = {}
+    for axes, task in zip(panels[:, 0], shown, strict=False):
+        ordered = replay[replay.task_id == task].sort_values("step").head(MAX_WATERFALL_STEPS)
+        decode, execution = (ordered[name].fillna(0.0).to_numpy() for name in ("decode_s", "exec_s"))
+        perfect = [
+            ("prefill, perfect cache", BLUE, ordered.measured_opt_prefill_s.to_numpy()),
+            ("decode (recorded)", PURPLE, decode),
+            ("execution (recorded)", GREEN, execution),
+        ]
+        if ordered.recorded_wall_s.notna().all():
+            other = [("recorded wall time", GREY, ordered.recorded_wall_s.to_numpy())]
+        else:
+            full = ordered.full_prefill_s.fillna(0.0).to_numpy()
+            other = [("prefill, no cache", ORANGE, full), *perfect[1:]]
+        for offset, parts in ((-0.2, perfect), (0.2, other)):
+            start = np.concatenate([[0.0], np.cumsum(sum(values for _, _, values in parts))[:-1]])
+            for label, colour, values in parts:
+                if values.any():
+                    bars = axes.barh(ordered.step + 1 + offset, values, 0.36, left=start, color=colour)
+                    handles.setdefault(label, bars)
+                start = start + values
+        axes.set_axisbelow(True)
+        axes.set_ylim(ordered.step.max() + 1.6, ordered.step.min() + 0.4)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylabel("step")
+        cut = f", its first {MAX_WATERFALL_STEPS} steps" if (replay.task_id == task).sum() > len(ordered) else ""
+        axes.set_title(f"{_plainly(task)}{cut}", loc="left", fontsize=11)
+        axes.set_xlabel("time since the start of the task, s")
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=2)
+    else:
+        panels[0, 0].text(0.5, 0.5, "no step has a cost", transform=panels[0, 0].transAxes, ha="center")
+    return figure
+
+
 PLOTS: dict[str, Callable[[Analysis], Figure]] = {
     "prefill_against_depth": prefill_against_depth,
     "measured_against_estimate": measured_against_estimate,
+    "waterfall": waterfall,
     "cumulative": cumulative,
     "fidelity": fidelity,
     "residuals": residuals,
@@ -224,13 +288,49 @@ PLOTS: dict[str, Callable[[Analysis], Figure]] = {
 }
 
 
+def compared_runs(compared: pd.DataFrame) -> Figure:
+    """Ratio of every run to the reference for each step that both measured, against the prefix length.
+
+    Args:
+        compared: rows of `fakeprefix.analysis.compare.COMPARISON_SCHEMA`.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+    steps = compared[compared.level == "step"]
+    axes.axhline(1, color=GREY, linewidth=1)
+    colours = (BLUE, ORANGE, GREEN, PURPLE, "#000000", "#56B4E9")
+    for number, (run, group) in enumerate(steps.groupby("run", sort=False)):
+        for arm, label, _, marker in ARMS:
+            shown = group[group.arm == arm]
+            if len(shown):
+                style = {"color": colours[number % len(colours)], "marker": marker, "linestyle": "none"}
+                n = f"n = {int(shown[['n', 'n_reference']].min().min())}"
+                _error_bars(
+                    axes, shown.prefix_tokens, shown, "ratio", 1, label=f"{_plainly(run)}, {label}, {n}", **style
+                )
+    if len(steps):
+        figure.legend(loc="outside upper left", ncols=1)
+    else:
+        axes.text(0.5, 0.5, "no step in common", transform=axes.transAxes, ha="center", va="center")
+    axes.set_xlabel("prefix length L, tokens")
+    axes.set_ylabel("prefill time over that of the\nreference (ratio of medians, interval)")
+    return figure
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write a plot as SVG and PNG into `folder`, and close it."""
+    for suffix in ("svg", "png"):
+        with replacing(folder / f"{name}.{suffix}") as temporary:
+            metadata = {"Date": None} if suffix == "svg" else {}
+            # the ids of an SVG depend on the salt at the time of writing
+            with plt.rc_context(STYLE):
+                figure.savefig(temporary, format=suffix, dpi=144, metadata=metadata)
+    plt.close(figure)
+
+
 def draw_all(analysis: Analysis, folder: Path) -> None:
     """Draw every plot as SVG and PNG into `folder`."""
-    with plt.rc_context(STYLE):
-        for name, plot in PLOTS.items():
+    for name, plot in PLOTS.items():
+        with plt.rc_context(STYLE):
             figure = plot(analysis)
-            for suffix in ("svg", "png"):
-                with replacing(folder / f"{name}.{suffix}") as temporary:
-                    metadata = {"Date": None} if suffix == "svg" else {}
-                    figure.savefig(temporary, format=suffix, dpi=144, metadata=metadata)
-            plt.close(figure)
+        save(figure, folder, name)

@@ -11,11 +11,8 @@ from fakeprefix.analysis.statistics import Bootstrap
 
 BASELINE = "baseline"
 KEY = ["task_id", "policy", "step"]
-PLAN_COLUMNS = [
-    *KEY,
-    *("prefix_tokens", "new_tokens", "image_tokens", "bucket", "status"),
-    *("decode_s", "exec_s", "recorded_wall_s"),
-]
+RECORDED = ["decode_s", "exec_s", "recorded_wall_s"]
+PLAN_COLUMNS = [*KEY, *("prefix_tokens", "new_tokens", "image_tokens", "bucket", "status"), *RECORDED]
 
 REPLAY_SCHEMA = pa.schema(
     [
@@ -162,7 +159,7 @@ def task_frame(
         rejected: the refused steps.
         imported: ``trace/import.json``.
     """
-    frame = replay.assign(**{name: planned[name].to_numpy() for name in ("decode_s", "exec_s", "recorded_wall_s")})
+    frame = replay.assign(**{name: planned[name].to_numpy() for name in RECORDED})
     refused = rejected.groupby(["task_id", "policy"]).size()
     keys = list(dict.fromkeys(zip(frame.task_id, frame.policy, strict=True)))
     keys += [key for key in refused.index if key not in set(keys)]
@@ -200,7 +197,7 @@ def _task_row(key: tuple[str, str], group: pd.DataFrame, n_refused: int, n_skipp
     if reasons:
         return row
     # a column that was not recorded for every step has no sum
-    sums = {name: group[name].sum(skipna=False) for name in ("decode_s", "exec_s", "recorded_wall_s", "full_prefill_s")}
+    sums = {name: group[name].sum(skipna=False) for name in [*RECORDED, "full_prefill_s"]}
     prefill = float(group.measured_opt_prefill_s.sum())
     rest = sums["decode_s"] + sums["exec_s"]
     unknown = [name for name in ("decode_s", "exec_s") if pd.isna(sums[name])]

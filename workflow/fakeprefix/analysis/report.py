@@ -7,6 +7,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from fakeprefix import __version__
 from fakeprefix.analysis.plots import PLOTS
 from fakeprefix.analysis.verdict import plain
 from fakeprefix.storage import read_json, write_text
@@ -15,21 +16,6 @@ SHOWN_TASKS = 50
 NOTHING = "\N{EN DASH}"
 
 ARM_WORDS = {"fake_prefix": "fabricated", "state_restore": "restored", "cached_prefix": "cached"}
-
-CAPTIONS = {
-    "prefill_against_depth": "Prefill time of every measured step against the length of its prefix, with intervals. "
-    "The whole prompt is what the step costs without a cache, the new tokens are what it costs with a perfect one.",
-    "measured_against_estimate": "Measured prefill (image encoding left out on both sides) against the new tokens "
-    "divided by the rate that llama-bench measures at the same depth and chunk size.",
-    "cumulative": "Prefill time summed over the steps of the longest tasks: with a perfect cache, and with none. Steps "
-    "that were not measured themselves are fitted or interpolated.",
-    "residuals": "Every repetition against the fitted cost: what the fit leaves unexplained is the error of a "
-    "fitted step.",
-    "fidelity": "Prefill over a fabricated prefix relative to one over a restored, really computed prefix, by fill and "
-    "length. The light band is the margin of equivalence, the dark one what two equal arms differ by.",
-    "running_order": "Every repetition in the order in which it ran, relative to the median of its equals: drift "
-    "of the machine shows as a slope or a step.",
-}
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -54,15 +40,10 @@ def interval(row: Mapping[str, Any], name: str, digits: int = 3, suffix: str = "
     return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
 
 
-def write_report(folder: Path, template: Path) -> None:
-    """Write ``report.html`` from the files of a run folder.
-
-    Args:
-        folder: the run folder, with the analysis in it.
-        template: a Jinja template.
-    """
+def pages(folder: Path) -> jinja2.Environment:
+    """Where pages are made from the templates of a folder: everything escaped, a misspelt name an error."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(template.parent),
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -71,12 +52,23 @@ def write_report(folder: Path, template: Path) -> None:
     environment.filters["number"] = number
     environment.globals["interval"] = interval
     environment.globals["arm_words"] = ARM_WORDS
+    return environment
+
+
+def write_report(folder: Path, template: Path) -> None:
+    """Write ``report.html`` from the files of a run folder.
+
+    Args:
+        folder: the run folder, with the analysis in it.
+        template: a Jinja template.
+    """
+    environment = pages(template.parent)
     agreement = pd.read_parquet(folder / "analysis" / "agreement.parquet")
     summary = read_json(folder / "summary.json")
     arms = [arm for arm in ("baseline", *ARM_WORDS) if agreement[f"n_{arm}"].fillna(0).max() > 0]
     rejected = pd.read_parquet(folder / "trace" / "rejected.parquet")
     plots = [
-        {"name": name, "caption": CAPTIONS[name], "svg": _svg(folder / "analysis" / f"{name}.svg")}
+        {"name": name, "caption": _caption(template.parent, name), "svg": svg(folder / "analysis" / f"{name}.svg")}
         for name in PLOTS
         if name != "fidelity" or summary["fidelity"]["measured"]
     ]
@@ -84,6 +76,8 @@ def write_report(folder: Path, template: Path) -> None:
         folder / "report.html",
         environment.get_template(template.name).render(
             run=folder.name,
+            version=__version__,
+            commit=(folder / "pipeline" / "git_commit.txt").read_text(encoding="utf-8").strip(),
             summary=summary,
             fidelity_statement=fidelity_statement(summary["fidelity"]),
             fill_statement=fill_statement(summary["fidelity"]),
@@ -206,7 +200,12 @@ def percent(fraction: float | None) -> str:
     return f"{number(100 * fraction, 2)} %" if fraction is not None else NOTHING
 
 
-def _svg(path: Path) -> str:
+def svg(path: Path) -> str:
     """The picture without the XML declaration, so that it can stand inside of a page."""
     text = path.read_text(encoding="utf-8")
     return text[text.index("<svg") :]
+
+
+def _caption(folder: Path, name: str) -> str:
+    """What a plot shows; ``snakemake --report`` uses the same file."""
+    return " ".join((folder / "captions" / f"{name}.rst").read_text(encoding="utf-8").split())
