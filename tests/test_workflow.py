@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, contract_verdict
+from fakeprefix.analysis.rebuild import rebuild
 from fakeprefix.archive import verify_archive
 from fakeprefix.runs import verify
 from fakeprefix.storage import read_json
@@ -48,16 +49,16 @@ def copy_project(folder: Path) -> Path:
     return folder
 
 
-def snakemake(folder, *arguments, config=CUT_DOWN, check=True, **options):
+def snakemake(folder, *arguments, config=CUT_DOWN, check=True, environment=None, **options):
     overlay = folder / "overlay.yaml"
     overlay.write_text(yaml.safe_dump(config))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAKEPREFIX_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FAKEPREFIX_")}
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", str(overlay)],
         cwd=folder,
         capture_output=True,
         text=True,
-        env=environment,
+        env=kept | (environment or {}),
         timeout=900,
         **options,
     )
@@ -205,6 +206,25 @@ def test_a_sealed_run_is_packed_without_being_touched(project, run):
     assert verify_archive(archive) == []
     assert (run / "manifest.json").read_bytes() == seal
     assert "Nothing to be done" in snakemake(project, "archive").stderr
+
+
+def test_analysis_and_report_come_out_the_same_without_the_engine(run, tmp_path):
+    found = rebuild(run, tmp_path / run.name)
+    assert found["other"] == []
+    assert "report.html" in found["same"]
+
+
+def test_snakemakes_own_report_has_captions_and_labels(project, run, tmp_path):
+    # it loads the scripts of its pages from the network while it is made, which a test must not need
+    (tmp_path / "sitecustomize.py").write_text(
+        "import types, requests\nrequests.get = lambda *_, **__: types.SimpleNamespace(status_code=200, text='')\n"
+    )
+    snakemake(project, "--report", str(tmp_path / "own.html"), environment={"PYTHONPATH": str(tmp_path)})
+    page = (tmp_path / "own.html").read_text()
+    for words in ("Plots", "Tables", "Report", "waterfall", "agreement by step, kind and bucket", "verdict, tables"):
+        assert words in page, words
+    # of a caption
+    assert "Every repetition in the order in which it ran" in page
 
 
 def test_changed_code_that_checks_the_engine_reruns_everything_and_not_only_the_check(project):
