@@ -1,16 +1,19 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import facts_of_files, facts_of_preset
 from fakeprefix.model.shapes import PRESETS, TensorSpec, preset_named
 from fakeprefix.model.synthetic import (
+    padded,
     read_tokenizer,
     tensor_data,
-    tensor_type,
     with_vision_marks,
     write_model,
 )
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
+from gguf.quants import dequantize
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def test_decays_are_negative_and_everything_is_finite():
 
 
 def test_a_matrix_whose_rows_do_not_fill_blocks_is_f16():
-    assert tensor_type(TensorSpec("x", (33, 4), "matrix"), GGMLQuantizationType.Q8_0) == GGMLQuantizationType.F16
+    assert TensorSpec("x", (33, 4), "matrix").stored_as(GGMLQuantizationType.Q8_0) == GGMLQuantizationType.F16
 
 
 def test_facts_of_the_written_files_equal_those_of_the_preset(written):
@@ -93,3 +96,51 @@ def test_unknown_presets_and_vocabularies_are_refused(tmp_path):
     (tmp_path / "x.gguf").write_text("not a model")
     with pytest.raises(ModelError):
         read_tokenizer(tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q2_K, GGMLQuantizationType.Q4_K])
+def test_random_blocks_are_weights_with_mean_zero_and_unit_gain(kind):
+    spec = TensorSpec("blk.0.ffn_gate_exps.weight", (1024, 64, 3), "matrix")
+    data = tensor_data(spec, 1, kind)
+    assert data.dtype == np.uint8
+    assert data.nbytes == spec.n_bytes(kind)
+    assert np.array_equal(data, tensor_data(spec, 1, kind))
+    assert not np.array_equal(data, tensor_data(spec, 2, kind))
+    weights = dequantize(data, kind)
+    assert weights.shape == (3, 64, 1024)
+    assert abs(weights.mean()) * 32 < 0.02
+    assert weights.std() * 32 == pytest.approx(1, rel=0.02)
+
+
+def test_the_large_preset_has_the_published_dimensions_and_size():
+    facts = facts_of_preset("holo3-35b-a3b")
+    assert (facts.n_attention_layers, facts.n_recurrent_layers, facts.n_embd) == (10, 30, 2048)
+    assert facts.kv_elements_per_cell == 10 * 2 * 2 * 256
+    assert 10.5 < facts.weight_bytes / 2**30 < 13
+    assert 18 < facts_of_preset("holo3-35b-a3b-q4").weight_bytes / 2**30 < 21
+    # "35B-A3B"
+    elements = sum(tensor.n_elements for tensor in PRESETS["holo3-35b-a3b"].text.tensors(248_320))
+    assert 34e9 < elements < 36e9
+    assert 2.5e9 < facts.active_parameters < 3.5e9
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(vocabulary, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**30))
+    with pytest.raises(ModelError, match=r"holo3-35b-a3b needs .* GiB .* there are 1\.0 GiB"):
+        write_model("holo3-35b-a3b", 1, vocabulary, tmp_path / "model.gguf", tmp_path / "mmproj.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_vocabulary_is_padded_with_unused_tokens_as_published_ones_are():
+    kind = (GGUFValueType.ARRAY, GGUFValueType.STRING)
+    n = 151_936
+    tokenizer = {
+        "tokenizer.ggml.tokens": ([f"t{i}" for i in range(n)], *kind),
+        "tokenizer.ggml.token_type": ([1] * n, GGUFValueType.ARRAY, GGUFValueType.INT32),
+    }
+    more = padded(tokenizer, 248_320)
+    tokens, kinds = (more[f"tokenizer.ggml.{key}"][0] for key in ("tokens", "token_type"))
+    assert len(tokens) == len(kinds) == len(set(tokens)) == 248_320
+    assert tokens[:n] == tokenizer["tokenizer.ggml.tokens"][0]
+    assert set(kinds[n:]) == {5}
+    assert padded(tokenizer, n) is tokenizer

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUFReader
+from gguf import GGMLQuantizationType, GGUFReader
 from gguf.constants import MODEL_ARCH_NAMES
 
 from fakeprefix.errors import ModelError
@@ -58,16 +58,16 @@ class ModelFacts:
         return cls(**{**values, "image": ImageGeometry(**image) if image else None})
 
 
-def facts_of_preset(name: str, n_vocab: int = 151_936) -> ModelFacts:
+def facts_of_preset(name: str, n_vocab: int | None = None) -> ModelFacts:
     """Facts of a synthetic model that need not exist yet.
 
     Args:
         name: key of `PRESETS`.
-        n_vocab: size of the vocabulary that the engine's tree ships.
+        n_vocab: size of the vocabulary, if another one than the preset's.
     """
     preset = preset_named(name)
     text, vision = preset.text, preset.vision
-    bytes_per_weight = {"Q8_0": 34 / 32, "F16": 2.0}
+    n_vocab = n_vocab or preset.n_vocab
     tensors = list(text.tensors(n_vocab))
     active = 0.0
     for tensor in tensors:
@@ -77,8 +77,9 @@ def facts_of_preset(name: str, n_vocab: int = 151_936) -> ModelFacts:
         active += tensor.n_elements * used
     n_recurrent = text.n_layer - text.n_attention_layers
     state = text.ssm_state * text.ssm_inner + (text.ssm_conv - 1) * text.ssm_conv_channels
-    weights = sum(t.n_elements for t in tensors) * bytes_per_weight[preset.weight_type]
-    weights += sum(t.n_elements for t in vision.tensors(text.n_embd)) * bytes_per_weight[preset.vision_weight_type]
+    weights = sum(tensor.n_bytes(GGMLQuantizationType[preset.weight_type]) for tensor in tensors)
+    vision_type = GGMLQuantizationType[preset.vision_weight_type]
+    weights += sum(tensor.n_bytes(vision_type) for tensor in vision.tensors(text.n_embd))
     return ModelFacts(
         architecture=text.architecture,
         n_embd=text.n_embd,
@@ -87,7 +88,7 @@ def facts_of_preset(name: str, n_vocab: int = 151_936) -> ModelFacts:
         n_recurrent_layers=n_recurrent,
         kv_elements_per_cell=2 * text.n_attention_layers * text.n_head_kv * text.head_dim,
         recurrent_bytes=4 * n_recurrent * state,
-        weight_bytes=int(weights),
+        weight_bytes=weights,
         active_parameters=int(active),
         n_head=text.n_head,
         head_dim=text.head_dim,

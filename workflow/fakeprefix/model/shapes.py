@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
 from fakeprefix.errors import ModelError
 
 TensorKind = Literal["matrix", "norm", "router", "decay", "time_step", "convolution", "zero"]
@@ -29,6 +31,22 @@ class TensorSpec:
         for dim in self.dims:
             total *= dim
         return total
+
+    def stored_as(self, weight_type: GGMLQuantizationType) -> GGMLQuantizationType:
+        """The type that it is stored in: matrices in the weight type, everything else in F32.
+
+        A matrix whose rows do not fill blocks is F16. An F64 or quantized vector has no kernel in the
+        engine and kills it.
+        """
+        if self.kind != "matrix":
+            return GGMLQuantizationType.F32
+        block, _ = GGML_QUANT_SIZES[weight_type]
+        return GGMLQuantizationType.F16 if self.dims[0] % block else weight_type
+
+    def n_bytes(self, weight_type: GGMLQuantizationType) -> int:
+        """Bytes of its numbers in a file."""
+        block, size = GGML_QUANT_SIZES[self.stored_as(weight_type)]
+        return self.n_elements // block * size
 
 
 @dataclass(frozen=True)
@@ -320,14 +338,40 @@ class VisionShape:
 
 @dataclass(frozen=True)
 class Preset:
-    """A synthetic model: a text shape, its vision tower and the weight types."""
+    """A synthetic model.
+
+    Attributes:
+        text, vision: shapes of the text model and its vision tower.
+        weight_type, vision_weight_type: names of the types that their matrices are stored in.
+        n_vocab: size of the vocabulary, padded from the one that the engine's tree ships.
+    """
 
     text: TextShape
     vision: VisionShape
     weight_type: str = "Q8_0"
     vision_weight_type: str = "F16"
+    n_vocab: int = 151_936
     note: str = field(default="", compare=False)
 
+
+# Source: the published configuration and GGUF metadata of Holo3-35B-A3B
+HOLO3_TEXT = HybridShape(
+    n_layer=40,
+    n_embd=2048,
+    n_head=16,
+    n_head_kv=2,
+    head_dim=256,
+    n_expert=256,
+    n_expert_used=8,
+    n_ff_expert=512,
+    n_ff_shared=512,
+    ssm_state=128,
+    ssm_key_heads=16,
+    ssm_value_heads=32,
+    tied_output=False,
+)
+HOLO3_VISION = VisionShape(n_layer=27, n_embd=1152, n_head=16, n_ff=4304)
+HOLO3_VOCABULARY = 248_320
 
 PRESETS: dict[str, Preset] = {
     "tiny-hybrid": Preset(
@@ -365,6 +409,20 @@ PRESETS: dict[str, Preset] = {
         ),
         vision=VisionShape(n_layer=6, n_embd=512, n_head=8, n_ff=1024),
         note="4 attention and 12 recurrent layers with the heads of a large model, about a billion weights, 4 GiB",
+    ),
+    "holo3-35b-a3b": Preset(
+        HOLO3_TEXT,
+        HOLO3_VISION,
+        weight_type="Q2_K",
+        n_vocab=HOLO3_VOCABULARY,
+        note="the shape of Holo3-35B-A3B, 10 attention and 30 recurrent layers, about 12 GiB on disk and in memory",
+    ),
+    "holo3-35b-a3b-q4": Preset(
+        HOLO3_TEXT,
+        HOLO3_VISION,
+        weight_type="Q4_K",
+        n_vocab=HOLO3_VOCABULARY,
+        note="the same in Q4_K, about 20 GiB on disk and in memory",
     ),
 }
 

@@ -1,7 +1,10 @@
 """Write a synthetic model: the right shapes, random weights, a real vocabulary."""
 
 import logging
+import math
+import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueTy
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from fakeprefix.errors import ModelError
-from fakeprefix.model.gguf_file import describe_files
+from fakeprefix.model.gguf_file import describe_files, facts_of_preset
 from fakeprefix.model.shapes import MICRO_SHAPES, TensorSpec, TextShape, preset_named
 from fakeprefix.progress import Progress
 from fakeprefix.storage import replacing, write_json
@@ -24,7 +27,7 @@ Tokenizer = dict[str, tuple[Any, GGUFValueType, GGUFValueType | None]]
 # ids that Qwen's tokenizers give these; the vocabulary in the engine's tree has padding in their place,
 # so the marks around an image would be spelled out in a dozen tokens
 VISION_MARKS = {151652: "<|vision_start|>", 151653: "<|vision_end|>", 151655: "<|image_pad|>"}
-CONTROL_TOKEN = 3
+CONTROL_TOKEN, UNUSED_TOKEN = 3, 5
 MICRO_VOCABULARY = 64
 
 
@@ -38,10 +41,11 @@ def write_model(preset_name: str, seed: int, vocabulary: Path, model: Path, mmpr
         model, mmproj: files to write; each appears only when it is complete.
 
     Raises:
-        ModelError: unknown preset, or no usable vocabulary.
+        ModelError: unknown preset, no usable vocabulary, or too little room on the disk.
     """
     preset = preset_named(preset_name)
-    tokenizer = with_vision_marks(read_tokenizer(vocabulary))
+    tokenizer = padded(with_vision_marks(read_tokenizer(vocabulary)), preset.n_vocab)
+    refuse_if_disk_is_small(preset_name, model.parent)
     write_text_model(preset.text, preset_name, seed, tokenizer, model, GGMLQuantizationType[preset.weight_type])
     vision_type = GGMLQuantizationType[preset.vision_weight_type]
     tensors = preset.vision.tensors(preset.text.n_embd)
@@ -97,6 +101,32 @@ def with_vision_marks(tokenizer: Tokenizer) -> Tokenizer:
     return changed
 
 
+def padded(tokenizer: Tokenizer, n_vocab: int) -> Tokenizer:
+    """The tokenizer with unused tokens behind its own, as published models have, up to a size.
+
+    One that is larger already, or smaller than any real vocabulary (a test's), is left as it is.
+    """
+    tokens, kinds = (list(tokenizer[f"tokenizer.ggml.{key}"][0]) for key in ("tokens", "token_type"))
+    if len(tokens) <= max(VISION_MARKS) or len(tokens) >= n_vocab:
+        return tokenizer
+    tokens += [f"<|unused_{number}|>" for number in range(len(tokens), n_vocab)]
+    kinds += [UNUSED_TOKEN] * (n_vocab - len(kinds))
+    changed = dict(tokenizer)
+    for key, values in (("tokens", tokens), ("token_type", kinds)):
+        changed[f"tokenizer.ggml.{key}"] = (values, *tokenizer[f"tokenizer.ggml.{key}"][1:])
+    return changed
+
+
+def refuse_if_disk_is_small(preset_name: str, folder: Path) -> None:
+    """Raise ModelError before anything is written if the files would not fit beside a GiB of other things."""
+    need, free = facts_of_preset(preset_name).weight_bytes + 2**30, shutil.disk_usage(folder).free
+    if need > free:
+        raise ModelError(
+            f"model.preset: {preset_name} needs {need / 2**30:.1f} GiB in {folder}, there are "
+            f"{free / 2**30:.1f} GiB; make room or take a smaller preset"
+        )
+
+
 def read_tokenizer(path: Path) -> Tokenizer:
     """The ``tokenizer.*`` keys of a GGUF file as ``{key: (value, type, element type)}``.
 
@@ -137,7 +167,7 @@ def _write(
         for key, (value, kind, element) in tokenizer.items():
             writer.add_key_value(key, value, kind, sub_type=element)
         for spec in specs:
-            kind = tensor_type(spec, weight_type)
+            kind = spec.stored_as(weight_type)
             shape = tuple(reversed(spec.dims))
             if kind == GGMLQuantizationType.F32:
                 writer.add_tensor_info(spec.name, shape, np.dtype(np.float32), 4 * spec.n_elements)
@@ -171,19 +201,6 @@ def _add_metadata(writer: GGUFWriter, key: str, value: Any) -> None:
         writer.add_array(key, value)
 
 
-def tensor_type(spec: TensorSpec, weight_type: GGMLQuantizationType) -> GGMLQuantizationType:
-    """The type a tensor is stored in: matrices in the weight type, everything else in F32.
-
-    An F64 or quantized vector has no kernel in the engine and kills it, see `tensor_data`.
-    """
-    block, _ = GGML_QUANT_SIZES[weight_type]
-    if spec.kind != "matrix":
-        return GGMLQuantizationType.F32
-    if spec.dims[0] % block:
-        return GGMLQuantizationType.F16
-    return weight_type
-
-
 def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) -> np.ndarray:
     """Deterministic content of one tensor, in its stored type.
 
@@ -192,6 +209,9 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
     """
     rng = np.random.default_rng([seed, crc32(spec.name.encode())])
     shape = tuple(reversed(spec.dims))
+    kind = spec.stored_as(weight_type)
+    if kind in K_QUANTS:
+        return random_blocks(rng, shape, kind)
     if spec.kind == "norm":
         data = np.ones(shape)
     elif spec.kind == "zero":
@@ -206,9 +226,65 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
         data = rng.standard_normal(shape, dtype=np.float32) / np.sqrt(spec.dims[0])
     # without the cast, NumPy's float64 would make F64 tensors, for which the engine has no kernel
     data = np.ascontiguousarray(data, dtype=np.float32)
-    kind = tensor_type(spec, weight_type)
     if kind == GGMLQuantizationType.F32:
         return data
     if kind == GGMLQuantizationType.F16:
         return data.astype(np.float16)
     return quantize(data, kind)
+
+
+@dataclass(frozen=True)
+class KQuant:
+    """Where a K-quant block of 256 weights ``d s q - dmin m`` has its two F16 scales, and their sizes.
+
+    Source: ``block_q2_K`` and ``block_q4_K`` in ``ggml/src/ggml-common.h``. If all other bytes are
+    random, s and m are uniform in 0..`largest_scale` and q in 0..`largest_quant`.
+    """
+
+    scale_at: int
+    minimum_at: int
+    largest_scale: int
+    largest_quant: int
+
+    @property
+    def minimum_ratio(self) -> float:
+        """dmin / d with which the mean weight is 0: the mean of s q over that of m."""
+        return self.largest_quant / 2
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the weights for d = 1."""
+
+        def mean_square(largest: int) -> float:
+            return largest * (2 * largest + 1) / 6
+
+        s, q = self.largest_scale, self.largest_quant
+        product = mean_square(s) * mean_square(q) - (s * q / 4) ** 2
+        minimum = self.minimum_ratio**2 * (mean_square(s) - (s / 2) ** 2)
+        return math.sqrt(product + minimum)
+
+
+K_QUANTS = {
+    GGMLQuantizationType.Q2_K: KQuant(scale_at=80, minimum_at=82, largest_scale=15, largest_quant=3),
+    GGMLQuantizationType.Q4_K: KQuant(scale_at=0, minimum_at=2, largest_scale=63, largest_quant=15),
+}
+
+
+def random_blocks(rng: np.random.Generator, shape: tuple[int, ...], kind: GGMLQuantizationType) -> np.ndarray:
+    """Quantized random weights with mean 0 and variance 1/n_in, without quantizing any.
+
+    Args:
+        shape: of the matrix in elements, rows last; rows fill blocks.
+        kind: key of `K_QUANTS`.
+
+    Returns:
+        Bytes, shape ``(..., n_in / block * block bytes)``.
+    """
+    layout = K_QUANTS[kind]
+    byte_shape = quant_shape_to_byte_shape(shape, kind)
+    _, size = GGML_QUANT_SIZES[kind]
+    data = np.frombuffer(rng.bytes(prod(byte_shape)), dtype=np.uint8).copy().reshape(-1, size)
+    scale = 1 / (layout.spread * math.sqrt(shape[-1]))
+    for place, value in ((layout.scale_at, scale), (layout.minimum_at, scale * layout.minimum_ratio)):
+        data[:, place : place + 2] = np.array([value], dtype="<f2").view(np.uint8)
+    return data.reshape(byte_shape)
