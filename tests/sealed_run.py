@@ -30,13 +30,13 @@ def cost_ms(prefix: int, new: int) -> float:
     return 2 + 0.5 * new + 1e-4 * new * prefix
 
 
-def record(arm: str, job: str, step: Step, bucket: int, repetition: int, prompt_ms: float, **more) -> Record:
-    """A row that registered."""
+def record(arm: str, step: Step, bucket: int, repetition: int, prompt_ms: float, **more) -> Record:
+    """A row that registered, of the job ``<arm>/<bucket>`` unless said otherwise."""
     prefix, new = (0, step.total_tokens) if arm == "baseline" else (step.prefix_tokens, step.new_tokens)
     values = {
         "run": "r",
         "host": "h",
-        "job": job,
+        "job": f"{arm}/{bucket}",
         "task_id": step.task_id,
         "step": step.step,
         "bucket": bucket,
@@ -140,7 +140,7 @@ def sealed_run(
             for repetition in range(repetitions):
                 for arm, factor in (("fake_prefix", 1), ("baseline", 10)):
                     time_ms = factor * cost * rng.uniform(0.99, 1.01)
-                    rows.append(record(arm, f"{arm}/{bucket}", step, bucket, repetition, time_ms))
+                    rows.append(record(arm, step, bucket, repetition, time_ms))
             samples = {"n_prompt": step.new_tokens, "n_depth": step.prefix_tokens, "samples_ns": [cost * 1e6] * 3}
             calls.append({"purpose": "matched", "results": [samples]})
             chunks.append({"task_id": task, "policy": "keep_all", "step": step.step, "chunks": [step.new_tokens]})
@@ -149,7 +149,7 @@ def sealed_run(
         for repetition in range(repetitions):
             for arm in ("fake_prefix", "baseline"):
                 time_ms = slower * 50 * rng.uniform(0.99, 1.01)
-                rows.append(record("probe", f"{arm}/{bucket}", probe, bucket, repetition, time_ms))
+                rows.append(record("probe", probe, bucket, repetition, time_ms, job=f"{arm}/{bucket}"))
     turn = Step("(fidelity)", 0, FIDELITY_LENGTH, 64)
     for repetition in range(12):
         for arm, fill, twin in (
@@ -161,7 +161,7 @@ def sealed_run(
         ):
             time_ms = slower * 40 * rng.uniform(0.995, 1.005)
             job = f"fidelity/{FIDELITY_LENGTH}"
-            rows.append(record(arm, job, turn, 0, repetition, time_ms, fill=fill, twin=twin))
+            rows.append(record(arm, turn, 0, repetition, time_ms, job=job, fill=fill, twin=twin))
     logits = {"prefix_tokens": FIDELITY_LENGTH, "new_tokens": 64, "logits": {"restored": [[1, -0.5], [2, -1.5]]}}
     write_json(folder / "raw" / "fidelity" / f"{FIDELITY_LENGTH}.logits.json", logits)
     raw = folder / "raw" / "rows.jsonl"

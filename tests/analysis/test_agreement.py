@@ -9,10 +9,11 @@ from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.plots import draw_all
 from fakeprefix.analysis.report import policy_statement
 from fakeprefix.analysis.verdict import agreement, verdict
-from fakeprefix.measure.records import Record, join_records
+from fakeprefix.measure.records import join_records
 from fakeprefix.plan import PlanRules, plan_file, read_planned
 from fakeprefix.storage import write_json
 from fakeprefix.trace.steps import Step, write_steps
+from sealed_run import cost_ms, record
 
 CONFIG = {
     "confidence": 0.95,
@@ -23,41 +24,6 @@ CONFIG = {
     "equivalence_margin": 0.02,
 }
 PLAN = {"n_steps": 6, "n_rejected": 0, "n_unmeasurable": 0, "n_measured": 4, "n_ctx": 4096}
-
-
-def cost_ms(prefix, new):
-    return 2 + 0.5 * new + 1e-4 * new * prefix
-
-
-def record(arm, step, bucket, repetition, prompt_ms, **more):
-    values = {
-        "run": "r",
-        "host": "h",
-        "job": f"{arm}/{bucket}",
-        "task_id": step.task_id,
-        "step": step.step,
-        "bucket": bucket,
-        "arm": arm,
-        "fill": "tile",
-        "policy": step.policy,
-        "history": "text",
-        "repetition": repetition,
-        "order": repetition,
-        "started_at": "",
-        "prefix_tokens": step.prefix_tokens,
-        "new_tokens": step.new_tokens,
-        "image_tokens": 0,
-        "prompt_ms": prompt_ms,
-        "install_ms": 1.0,
-        "image_encode_ms": 0.0,
-        "cache_n": step.prefix_tokens,
-        "prompt_n": step.new_tokens,
-        "n_kv": step.total_tokens,
-        "seq_pos_max_attn": step.prefix_tokens - 1,
-        "seq_pos_max_recr": step.prefix_tokens - 1,
-        "status": "ok",
-    }
-    return Record(**(values | more))
 
 
 @pytest.fixture
