@@ -52,6 +52,15 @@ def prepared(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def finished(prepared, tmp_path_factory):
+    """A sealed run."""
+    folder = Path(shutil.copytree(prepared, tmp_path_factory.mktemp("finished") / "project", symlinks=True))
+    status, output = finish(folder)
+    assert status == 0, output[-4000:]
+    return folder
+
+
 @pytest.fixture
 def project(prepared, tmp_path):
     return Path(shutil.copytree(prepared, tmp_path / "project", symlinks=True))
@@ -232,9 +241,8 @@ def test_two_checkouts_take_turns_on_one_machine(project, tmp_path):
 
 
 @pytest.mark.parametrize("lost", [["raw"], ["trace", "measurements.parquet"], ["analysis", "raw/fake_prefix/3.jsonl"]])
-def test_a_half_deleted_run_is_made_whole_again(project, lost):
-    status, output = finish(project)
-    assert status == 0, output[-4000:]
+def test_a_half_deleted_run_is_made_whole_again(finished, tmp_path, lost):
+    project = Path(shutil.copytree(finished, tmp_path / "project", symlinks=True))
     run = only_run(project)
     kept = run / "raw" / "fake_prefix" / "2.jsonl"
     before = kept.stat().st_mtime_ns
