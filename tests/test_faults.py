@@ -5,7 +5,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from conftest import contract_verdict
 from fakeprefix.measure.records import read_records
 from fakeprefix.runs import verify
 from fakeprefix.storage import read_json
-from test_workflow import CUT_DOWN, copy_project
+from small_run import CUT_DOWN, SNAKEMAKE, copy_project, environment_of_a_user
 
 REPETITIONS = 8
 # of prefixes of 300 and 900 tokens, 512 wide
@@ -68,14 +67,13 @@ def project(prepared, tmp_path):
 
 def start(folder, *arguments, **options):
     """Snakemake as the leader of a group, as a terminal would start it."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAKEPREFIX_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", "overlay.yaml"],
+        [*SNAKEMAKE, *arguments, "--configfile", "overlay.yaml"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment,
+        env=environment_of_a_user(),
         start_new_session=True,
         **options,
     )
@@ -175,7 +173,13 @@ def kill_server(folder):
 
 
 def test_a_killed_server_is_an_error_row_and_the_run_continues(project):
-    output, state, second = stop_while_second_bucket_is_measured(project, kill_server(project))
+    keys = []
+
+    def kill(process):
+        keys.extend(server.environ()["LLAMA_API_KEY"].encode() for server in servers(project))
+        kill_server(project)(process)
+
+    output, state, second = stop_while_second_bucket_is_measured(project, kill)
     assert "Traceback" not in output
     earlier = list(read_records(second.with_name(f".{second.stem}.partial.jsonl")))
     assert earlier[-1].status == "error"
@@ -183,6 +187,11 @@ def test_a_killed_server_is_an_error_row_and_the_run_continues(project):
     assert_continues(project, state)
     (superseded,) = only_run(project).glob(f"raw/superseded/fake_prefix/{second.stem}.*.jsonl")
     assert list(read_records(superseded)) == earlier
+    # neither the run folder, which is what an archive has, nor a log has the key
+    assert keys
+    written = [path for path in (project / "results").rglob("*") if path.is_file()]
+    assert not [path for path in written for key in keys if key in path.read_bytes()]
+    assert not any(key.decode() in output for key in keys)
 
 
 def test_ctrl_c_leaves_no_server_and_no_lock(project):

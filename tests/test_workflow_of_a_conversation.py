@@ -7,7 +7,7 @@ import pytest
 from conftest import contract_verdict
 from fakeprefix.storage import read_json
 from fakeprefix.trace.desktop import mark, screenshot
-from test_workflow import CUT_DOWN, copy_project, snakemake
+from small_run import CUT_DOWN, copy_project, snakemake
 
 pytestmark = pytest.mark.workflow
 

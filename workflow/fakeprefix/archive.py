@@ -18,7 +18,7 @@ import zstandard
 
 from fakeprefix.crate import run_crate
 from fakeprefix.errors import RunError
-from fakeprefix.runs import CRATE_NAME, is_sealed, verify
+from fakeprefix.runs import CRATE_NAME, is_sealed, require_intact
 from fakeprefix.storage import file_entry, read_json, replacing, sha256_file
 
 INVENTORY = "inventory.json"
@@ -45,9 +45,7 @@ def pack(folder: Path, archive: Path) -> dict[str, Any]:
         missing = [name for name in ("report.html", "summary.json", "replay.parquet") if not (folder / name).is_file()]
         lacks = f"; it lacks {', '.join(missing)}" if missing else ""
         raise RunError(f"{folder} is not sealed: manifest.json is missing{lacks}; finish the run first")
-    if differences := verify(folder):
-        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise RunError(f"{folder} differs from its seal ({'; '.join(differences[:3])}{more}); it is not packed")
+    require_intact(folder, "packed")
     sealed = read_json(folder / "manifest.json")
     sealed_at = datetime.fromisoformat(sealed["sealed_at"])
     names = packed_names(folder)

@@ -30,7 +30,8 @@ class Progress:
         self._what = ""
         self._clock = clock
         self._started = clock()
-        self._reported = self._started - interval_s
+        # the first part shows that it goes on; a count without an end is worth no line before it lasts
+        self._reported = self._started if total is None else self._started - interval_s
         self._lock = threading.Lock()
 
     def advance(self, parts: float, what: str = "") -> None:
@@ -81,8 +82,6 @@ class Progress:
 def counted(items: Iterable[Item], stage: str) -> Iterator[Item]:
     """The same items, with a line from time to time that says how many there were."""
     progress = Progress(stage, None)
-    # a few items are not worth a line
-    progress._reported = progress._started
     for item in items:
         yield item
         progress.advance(1)

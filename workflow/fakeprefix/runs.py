@@ -204,6 +204,20 @@ def verify(folder: Path) -> list[str]:
     return lines
 
 
+def require_intact(folder: Path, purpose: str) -> None:
+    """Refuse a run that is not as it was sealed.
+
+    Args:
+        purpose: what is not done with it then, for example ``packed``.
+
+    Raises:
+        RunError: it is not sealed, or differs from its seal; the message says in what.
+    """
+    if differences := verify(folder):
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise RunError(f"{folder} differs from its seal ({'; '.join(differences[:3])}{more}); it is not {purpose}")
+
+
 def is_outside_seal(name: Path) -> bool:
     """Logs, the manifest itself, an archive's metadata, hidden and temporary files are not part of a seal."""
     hidden = any(part.startswith(".") for part in name.parts)

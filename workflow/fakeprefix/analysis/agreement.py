@@ -25,11 +25,12 @@ from fakeprefix.analysis.replay import (
     task_frame,
 )
 from fakeprefix.analysis.statistics import Bootstrap, Estimate
-from fakeprefix.storage import replacing, write_json, write_table
+from fakeprefix.storage import read_json, replacing, write_json, write_table
 
 BASELINE = "baseline"
 # the arms that have the prefix already; the first one that was measured is compared with the estimate
 PREFIXED = ("fake_prefix", "state_restore", "cached_prefix")
+ARMS = (BASELINE, *PREFIXED)
 KINDS = ("text only", "with a screenshot")
 
 AGREEMENT_SCHEMA = pa.schema(
@@ -64,7 +65,7 @@ AGREEMENT_SCHEMA = pa.schema(
             for part in ("", "_low", "_high")
         ],
         ("restore_bytes", pa.int64()),
-        *[(f"n_{name}", pa.int32()) for name in (BASELINE, *PREFIXED, "estimate")],
+        *[(f"n_{name}", pa.int32()) for name in (*ARMS, "estimate")],
         ("baseline_history", pa.string()),
     ]
 )
@@ -115,6 +116,19 @@ class Settings:
     memory_type: str
     imported: dict[str, Any]
     n_ubatch: int
+
+    @classmethod
+    def of_run(cls, config: dict[str, Any], fill: str, plan: Path, imported: Path, server_config: Path) -> "Settings":
+        """From the files of a run, ``trace/plan.json``, ``trace/import.json`` and ``engine/server_config.json``."""
+        resolved = read_json(server_config)["resolved"]
+        return cls(
+            config=config,
+            fill=fill,
+            plan=read_json(plan),
+            memory_type=resolved["memory_type"],
+            imported=read_json(imported),
+            n_ubatch=resolved["n_ubatch"],
+        )
 
 
 def analyse(
@@ -183,18 +197,19 @@ def analyse(
 def write_analysis(analysis: Analysis, folder: Path) -> None:
     """Write the tables below a run folder."""
     table = pd.concat([analysis.steps, analysis.kinds, analysis.buckets], ignore_index=True)
-    _write(folder / "analysis" / "agreement.parquet", table, AGREEMENT_SCHEMA)
+    write_frame(folder / "analysis" / "agreement.parquet", table, AGREEMENT_SCHEMA)
     with replacing(folder / "analysis" / "agreement.csv") as temporary:
         table.reindex(columns=AGREEMENT_SCHEMA.names).to_csv(temporary, index=False)
-    _write(folder / "analysis" / "fidelity.parquet", analysis.fidelity, fidelity.FIDELITY_SCHEMA)
-    _write(folder / "analysis" / "tasks.parquet", analysis.tasks, TASKS_SCHEMA)
-    _write(folder / "replay.parquet", analysis.replay, REPLAY_SCHEMA)
+    write_frame(folder / "analysis" / "fidelity.parquet", analysis.fidelity, fidelity.FIDELITY_SCHEMA)
+    write_frame(folder / "analysis" / "tasks.parquet", analysis.tasks, TASKS_SCHEMA)
+    write_frame(folder / "replay.parquet", analysis.replay, REPLAY_SCHEMA)
     with replacing(folder / "replay.jsonl") as temporary:
         analysis.replay.reindex(columns=REPLAY_SCHEMA.names).to_json(temporary, orient="records", lines=True)
     write_json(folder / "summary.json", analysis.summary)
 
 
-def _write(path: Path, frame: pd.DataFrame, schema: pa.Schema) -> None:
+def write_frame(path: Path, frame: pd.DataFrame, schema: pa.Schema) -> None:
+    """Write a frame as Parquet with exactly `schema`, atomically; columns that it lacks are null."""
     frame = frame.reindex(columns=schema.names)
     write_table(path, pa.Table.from_pandas(frame, schema=schema, preserve_index=False), schema)
 
@@ -244,9 +259,9 @@ class StepSamples:
 
 def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str) -> StepSamples:
     mine = rows[(rows.task_id == step.task_id) & (rows.step == step.step) & (rows.policy == step.policy)]
-    mine = mine[mine.arm.isin((BASELINE, *PREFIXED))]
+    mine = mine[mine.arm.isin(ARMS)]
     counted = mine[mine.status == "ok"]
-    by_arm = {name: counted[counted.arm == name] for name in (BASELINE, *PREFIXED)}
+    by_arm = {name: counted[counted.arm == name] for name in ARMS}
     restored = by_arm["state_restore"]
     return StepSamples(
         arm=arm,
@@ -317,7 +332,7 @@ def _group_row(level: str, group: pd.DataFrame, samples: dict, bootstrap: Bootst
         "n_estimate": min(len(part.estimate) for part in parts),
         "baseline_history": "/".join(sorted({part.history for part in parts if part.history})) or None,
     }
-    for arm in (BASELINE, *PREFIXED):
+    for arm in ARMS:
         row[f"n_{arm}"] = min(len(part.prompt[arm]) for part in parts)
     measured, baselines = [part.measured for part in parts], [part.prompt[BASELINE] for part in parts]
     if all(len(values) for values in measured):

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,21 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from fakeprefix.analysis.agreement import PREFIXED
+from fakeprefix.analysis.agreement import ARMS, write_frame
 from fakeprefix.analysis.drift import PROBE
-from fakeprefix.analysis.plots import compared_runs, save
+from fakeprefix.analysis.fidelity import JOB_PREFIX
+from fakeprefix.analysis.plots import compared_runs, draw
 from fakeprefix.analysis.report import ARM_WORDS, pages, svg
 from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.analysis.verdict import plain
 from fakeprefix.errors import FakePrefixError, RunError
-from fakeprefix.runs import verify
-from fakeprefix.storage import read_json, write_json, write_table, write_text
+from fakeprefix.runs import require_intact
+from fakeprefix.storage import read_json, write_json, write_text
 
 TEMPLATE = Path(__file__).parents[2] / "report" / "compare.html.jinja"
 STEP = ["task_id", "policy", "step", "prefix_tokens", "new_tokens", "image_tokens"]
 # a machine whose probe differs by more than this between two runs was not the same machine
 SAME_SPEED = 0.1
-ARMS = ("baseline", *PREFIXED)
 
 COMPARISON_SCHEMA = pa.schema(
     [
@@ -72,8 +73,7 @@ class Run:
         Raises:
             RunError: it is not sealed, differs from its seal, or another version of the code wrote it.
         """
-        if differences := verify(folder):
-            raise RunError(f"{folder} differs from its seal ({'; '.join(differences[:3])}); it is not compared")
+        require_intact(folder, "compared")
         try:
             rows = pd.read_parquet(folder / "measurements.parquet")
             counted = rows[rows.status == "ok"]
@@ -81,7 +81,7 @@ class Run:
                 name=folder.resolve().name,
                 summary=read_json(folder / "summary.json"),
                 facts=_facts(folder),
-                rows=counted[counted.arm.isin(ARMS) & ~counted.job.str.startswith("fidelity/")],
+                rows=counted[counted.arm.isin(ARMS) & ~counted.job.str.startswith(JOB_PREFIX)],
                 probes=counted[counted.arm == PROBE].prompt_ms.to_numpy(),
             )
         except (OSError, KeyError, AttributeError) as error:
@@ -252,12 +252,11 @@ def write_comparison(folders: Sequence[Path], output: Path) -> list[str]:
     bootstrap = Bootstrap(first["confidence"], first["bootstrap"], first["seed"])
     compared = compare_rows(runs, bootstrap)
     found = warnings(runs, compared)
-    save(compared_runs(compared), output, "compare")
-    table = pa.Table.from_pandas(compared, schema=COMPARISON_SCHEMA, preserve_index=False)
-    write_table(output / "compare.parquet", table, COMPARISON_SCHEMA)
+    differing = differences(runs)
+    draw(partial(compared_runs, compared), output, "compare")
+    write_frame(output / "compare.parquet", compared, COMPARISON_SCHEMA)
     write_json(
-        output / "compare.json",
-        {"runs": [run.name for run in runs], "warnings": found, "differences": differences(runs)},
+        output / "compare.json", {"runs": [run.name for run in runs], "warnings": found, "differences": differing}
     )
     page = pages(TEMPLATE.parent).get_template(TEMPLATE.name)
     write_text(
@@ -275,7 +274,7 @@ def write_comparison(folders: Sequence[Path], output: Path) -> list[str]:
                 for run in runs
             ],
             warnings=found,
-            differences=differences(runs),
+            differences=differing,
             sums=plain(compared[compared.level == "sum"]),
             steps=plain(compared[compared.level == "step"]),
             confidence=first["confidence"],

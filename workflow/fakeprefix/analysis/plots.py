@@ -1,6 +1,7 @@
 """The plots, drawn once for the report and once as files."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib
@@ -54,6 +55,12 @@ def _error_bars(axes: Axes, x: pd.Series, frame: pd.DataFrame, name: str, scale:
 def _plainly(name: object) -> str:
     """A name from a trace as a text; a dollar would begin a formula."""
     return str(name).replace("$", r"\$")
+
+
+def _longest_tasks(replay: pd.DataFrame) -> list[str]:
+    """The tasks that have a panel, in the order of their names."""
+    longest = replay.groupby("task_id", sort=True).step.max().sort_values(ascending=False, kind="stable")
+    return sorted(longest.index[:MAX_PANELS])
 
 
 def _log_seconds(axes: Axes) -> None:
@@ -198,8 +205,7 @@ def residuals(analysis: Analysis) -> Figure:
 def cumulative(analysis: Analysis) -> Figure:
     """Prefill time summed over the steps of tasks, with a perfect cache and without any, for every policy."""
     replay = analysis.replay[analysis.replay.source != "missing"]
-    longest = replay.groupby("task_id", sort=True).step.max().sort_values(ascending=False, kind="stable")
-    shown = sorted(longest.index[:MAX_PANELS])
+    shown = _longest_tasks(replay)
     n = max(1, len(shown))
     size = (SIZE_INCHES[0], 0.8 + 2.9 * n)
     figure, panels = plt.subplots(n, 1, figsize=size, layout="constrained", squeeze=False)
@@ -231,8 +237,7 @@ def waterfall(analysis: Analysis) -> Figure:
     """
     replay = analysis.replay.merge(analysis.recorded, on=["task_id", "policy", "step"], how="left")
     replay = replay[(replay.source != "missing") & (replay.policy == "keep_all")]
-    longest = replay.groupby("task_id", sort=True).step.max().sort_values(ascending=False, kind="stable")
-    shown = sorted(longest.index[:MAX_PANELS])
+    shown = _longest_tasks(replay)
     counts = [min(MAX_WATERFALL_STEPS, int((replay.task_id == task).sum())) for task in shown] or [1]
     figure, panels = plt.subplots(
         len(counts),
@@ -294,8 +299,7 @@ def compared_runs(compared: pd.DataFrame) -> Figure:
     Args:
         compared: rows of `fakeprefix.analysis.compare.COMPARISON_SCHEMA`.
     """
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+    figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
     steps = compared[compared.level == "step"]
     axes.axhline(1, color=GREY, linewidth=1)
     colours = (BLUE, ORANGE, GREEN, PURPLE, "#000000", "#56B4E9")
@@ -317,20 +321,18 @@ def compared_runs(compared: pd.DataFrame) -> Figure:
     return figure
 
 
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a plot as SVG and PNG into `folder`, and close it."""
-    for suffix in ("svg", "png"):
-        with replacing(folder / f"{name}.{suffix}") as temporary:
-            metadata = {"Date": None} if suffix == "svg" else {}
-            # the ids of an SVG depend on the salt at the time of writing
-            with plt.rc_context(STYLE):
+def draw(plot: Callable[[], Figure], folder: Path, name: str) -> None:
+    """Draw a plot in the common style, as SVG and PNG into `folder`."""
+    with plt.rc_context(STYLE):
+        figure = plot()
+        for suffix in ("svg", "png"):
+            with replacing(folder / f"{name}.{suffix}") as temporary:
+                metadata = {"Date": None} if suffix == "svg" else {}
                 figure.savefig(temporary, format=suffix, dpi=144, metadata=metadata)
-    plt.close(figure)
+        plt.close(figure)
 
 
 def draw_all(analysis: Analysis, folder: Path) -> None:
     """Draw every plot as SVG and PNG into `folder`."""
     for name, plot in PLOTS.items():
-        with plt.rc_context(STYLE):
-            figure = plot(analysis)
-        save(figure, folder, name)
+        draw(partial(plot, analysis), folder, name)

@@ -15,7 +15,7 @@ from fakeprefix.analysis.plots import draw_all
 from fakeprefix.analysis.report import write_report
 from fakeprefix.errors import FakePrefixError, RunError
 from fakeprefix.plan import measured_buckets
-from fakeprefix.runs import verify
+from fakeprefix.runs import require_intact
 from fakeprefix.storage import read_json, sha256_file, write_json
 
 TEMPLATE = Path(__file__).parents[2] / "report" / "report.html.jinja"
@@ -38,8 +38,7 @@ def rebuild(run: Path, output: Path) -> dict[str, Any]:
     Raises:
         RunError: the run is not sealed, differs from its seal, or `output` exists.
     """
-    if differences := verify(run):
-        raise RunError(f"{run} differs from its seal ({'; '.join(differences[:3])}); it is not rebuilt")
+    require_intact(run, "rebuilt")
     if output.exists():
         raise RunError(f"{output} exists already; move it away first")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -77,20 +76,18 @@ def analyse_folder(folder: Path) -> Analysis:
     config = yaml.safe_load((folder / "pipeline" / "config.yaml").read_text(encoding="utf-8"))
     raw, plan = folder / "raw", folder / "trace" / "plan.parquet"
     rates = config["measure"]["repetitions"]["depth_rate"]
-    resolved = read_json(folder / "engine" / "server_config.json")["resolved"]
     found = analyse(
         folder / "measurements.parquet",
         plan,
         folder / "trace" / "rejected.parquet",
         [raw / "depth_rate" / f"{bucket}.json" for bucket in measured_buckets(plan)] if rates else [],
         [raw / "fidelity" / f"{length}.logits.json" for length in config["measure"]["fidelity"]["prefix_tokens"]],
-        Settings(
-            config=config["analysis"],
-            fill=config["measure"]["fill"],
-            plan=read_json(folder / "trace" / "plan.json"),
-            imported=read_json(folder / "trace" / "import.json"),
-            memory_type=resolved["memory_type"],
-            n_ubatch=resolved["n_ubatch"],
+        Settings.of_run(
+            config["analysis"],
+            config["measure"]["fill"],
+            folder / "trace" / "plan.json",
+            folder / "trace" / "import.json",
+            folder / "engine" / "server_config.json",
         ),
     )
     write_analysis(found, folder)

@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count, islice
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ from fakeprefix.progress import Progress
 from fakeprefix.server.client import Timings
 from fakeprefix.server.process import Server, running_server
 from fakeprefix.server.prompts import PromptBuilder, Segment
+from fakeprefix.server.settings import EngineSettings
 
 FILLS = ("zero", "random", "tile")
 FILL = "tile"
@@ -42,6 +44,18 @@ class _Requests:
             raise MeasureError(f"depth {depth}: cache_n = {timings.cache_n}, prompt_n = {timings.prompt_n}")
         return timings
 
+    def block(self, depth: int, numbers: Iterable[int]) -> list[float]:
+        """Prefill times in ms of requests with these numbers."""
+        return [self.send(depth, FILL, number).prompt_ms for number in numbers]
+
+
+def _benchmark(
+    subject: Subject, settings: EngineSettings, depth: int, new_tokens: int, repetitions: int
+) -> list[float]:
+    """Prefill times in ms of one call of ``llama-bench``."""
+    call = call_bench(subject.bench, settings, subject.model, depth, [new_tokens], repetitions, subject.log, "bench")
+    return [nanoseconds / 1e6 for nanoseconds in call["results"][0]["samples_ns"]]
+
 
 def depth_sweep(
     subject: Subject, depths: Sequence[int], new_tokens: int, repetitions: int, bootstrap: Bootstrap
@@ -57,17 +71,14 @@ def depth_sweep(
         settings = subject.settings(depth + new_tokens)
         with timing_slot(), progress.ticking():
             started = time.monotonic()
-            call = call_bench(
-                subject.bench, settings, subject.model, depth, [new_tokens], repetitions, subject.log, "bench"
-            )
+            theirs = _benchmark(subject, settings, depth, new_tokens, repetitions)
             bench_wall_s = time.monotonic() - started
             started = time.monotonic()
             with running_server(subject.server, settings, subject.model, None, subject.log) as server:
                 requests = _Requests(server, new_tokens)
                 requests.send(depth, FILL, -1)
-                ours = [requests.send(depth, FILL, number).prompt_ms for number in range(repetitions)]
+                ours = requests.block(depth, range(repetitions))
             our_wall_s = time.monotonic() - started
-        theirs = [nanoseconds / 1e6 for nanoseconds in call["results"][0]["samples_ns"]]
         ratio = bootstrap.ratio(ours, theirs)
         rows.append(
             {
@@ -119,18 +130,11 @@ def same_answers(
         ):
             requests = _Requests(server, new_tokens)
             requests.send(depth, FILL, -1)
-
-            def ask(requests: _Requests = requests, depth: int = depth, round_: int = 0) -> list[float]:
-                numbers = range(round_ * repetitions, (round_ + 1) * repetitions)
-                return [requests.send(depth, FILL, number).prompt_ms for number in numbers]
-
-            before = ask()
+            numbers = count()
+            before = requests.block(depth, islice(numbers, repetitions))
             while len(ratios) < MIN_ROUNDS or (len(ratios) < MAX_ROUNDS and time.monotonic() - started < budget_s):
-                call = call_bench(
-                    subject.bench, settings, subject.model, depth, [new_tokens], repetitions, subject.log, "bench"
-                )
-                theirs = [nanoseconds / 1e6 for nanoseconds in call["results"][0]["samples_ns"]]
-                after = ask(round_=len(ratios) + 1)
+                theirs = _benchmark(subject, settings, depth, new_tokens, repetitions)
+                after = requests.block(depth, islice(numbers, repetitions))
                 ratios.append(math.sqrt(median(before) * median(after)) / median(theirs))
                 floor.append(median(after) / median(before))
                 blocks.append({"before_ms": before, "bench_ms": theirs, "after_ms": after})

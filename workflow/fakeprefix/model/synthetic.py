@@ -90,15 +90,12 @@ def write_manifest(path: Path, preset_name: str, seed: int, model: Path, mmproj:
 
 def with_vision_marks(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer with the marks around images as special tokens, where it has room for them."""
-    tokens, kinds = (list(tokenizer[f"tokenizer.ggml.{key}"][0]) for key in ("tokens", "token_type"))
+    tokens, kinds = _tokens(tokenizer)
     if len(tokens) <= max(VISION_MARKS) or VISION_MARKS[151652] in tokens:
         return tokenizer
     for number, mark in VISION_MARKS.items():
         tokens[number], kinds[number] = mark, CONTROL_TOKEN
-    changed = dict(tokenizer)
-    for key, values in (("tokens", tokens), ("token_type", kinds)):
-        changed[f"tokenizer.ggml.{key}"] = (values, *tokenizer[f"tokenizer.ggml.{key}"][1:])
-    return changed
+    return _with_tokens(tokenizer, tokens, kinds)
 
 
 def padded(tokenizer: Tokenizer, n_vocab: int) -> Tokenizer:
@@ -106,11 +103,20 @@ def padded(tokenizer: Tokenizer, n_vocab: int) -> Tokenizer:
 
     One that is larger already, or smaller than any real vocabulary (a test's), is left as it is.
     """
-    tokens, kinds = (list(tokenizer[f"tokenizer.ggml.{key}"][0]) for key in ("tokens", "token_type"))
+    tokens, kinds = _tokens(tokenizer)
     if len(tokens) <= max(VISION_MARKS) or len(tokens) >= n_vocab:
         return tokenizer
     tokens += [f"<|unused_{number}|>" for number in range(len(tokens), n_vocab)]
     kinds += [UNUSED_TOKEN] * (n_vocab - len(kinds))
+    return _with_tokens(tokenizer, tokens, kinds)
+
+
+def _tokens(tokenizer: Tokenizer) -> tuple[list[str], list[int]]:
+    """Copies of its tokens and of their types."""
+    return list(tokenizer["tokenizer.ggml.tokens"][0]), list(tokenizer["tokenizer.ggml.token_type"][0])
+
+
+def _with_tokens(tokenizer: Tokenizer, tokens: list[str], kinds: list[int]) -> Tokenizer:
     changed = dict(tokenizer)
     for key, values in (("tokens", tokens), ("token_type", kinds)):
         changed[f"tokenizer.ggml.{key}"] = (values, *tokenizer[f"tokenizer.ggml.{key}"][1:])
