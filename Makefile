@@ -79,7 +79,8 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 lock: $(VENV)/.complete
 	$(BIN)/python -m pip install --quiet uv
 	$(COMPILE) --output-file requirements.lock pyproject.toml
-	$(COMPILE) --all-extras --constraint requirements.lock --output-file requirements-test.lock pyproject.toml
+	$(COMPILE) --extra test --constraint requirements.lock --output-file requirements-test.lock pyproject.toml
+	$(COMPILE) --extra cluster --constraint requirements.lock --output-file requirements-cluster.lock pyproject.toml
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement
 INSTALL_FAILED = echo "error: the Python packages could not be installed; is there a network, and a package index?" >&2
@@ -93,6 +94,14 @@ $(VENV)/.complete: requirements.lock | preflight
 $(VENV)/.test-complete: requirements-test.lock $(VENV)/.complete
 	@echo "== installing what the tests need besides"
 	@$(INSTALL) requirements-test.lock || { $(INSTALL_FAILED); exit 1; }
+	@touch $@
+
+# what submits jobs to SLURM or Kubernetes, see workflow/profiles
+cluster: $(VENV)/.cluster-complete
+
+$(VENV)/.cluster-complete: requirements-cluster.lock $(VENV)/.complete
+	@echo "== installing what submits jobs to a cluster"
+	@$(INSTALL) requirements-cluster.lock || { $(INSTALL_FAILED); exit 1; }
 	@touch $@
 
 preflight:

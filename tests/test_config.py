@@ -9,7 +9,7 @@ from fakeprefix.errors import ConfigError
 
 def leaves(schema, path=()):
     for name, sub in schema["properties"].items():
-        if sub.get("type") == "object":
+        if "properties" in sub:
             yield from leaves(sub, (*path, name))
         else:
             yield (*path, name), sub
@@ -32,7 +32,7 @@ def test_every_leaf_has_a_description_and_a_default_and_every_level_is_closed():
         assert "default" in leaf, path
 
     def closed(node):
-        if node.get("type") == "object":
+        if "properties" in node:
             assert node["additionalProperties"] is False
             for sub in node["properties"].values():
                 closed(sub)
@@ -66,6 +66,10 @@ def test_every_key_is_in_the_manual_and_the_manual_has_no_other():
         ),
         ({"measure": {"fidelity": {"fills": ["zero"]}}}, "measure.fidelity.fills lacks 'tile'"),
         ({"run": "../elsewhere"}, "run = '../elsewhere'"),
+        ({"engine": {"run": {"n_gpu_layers": 10}}}, "n_gpu_layers = 10 needs engine.build.backend: cuda or vulkan"),
+        ({"engine": {"build": {"backend": "metal"}}}, "engine.build.backend = 'metal'"),
+        ({"model": {"shape": {"n_layer": "many"}}}, "model.shape.n_layer = 'many'"),
+        ({"measure": {"real_prefix_up_to": 4096, "arms": ["baseline"]}}, "fake_prefix, which is not in measure.arms"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_the_key_and_a_remedy(config, message):
@@ -94,3 +98,10 @@ def test_resolving_changes_nothing_in_what_it_was_given():
     given = {"plan": {}}
     resolve(given)
     assert given == {"plan": {}}
+
+
+@pytest.mark.parametrize(("backend", "layers"), [("cpu", 0), ("cuda", 999), ("vulkan", 999)])
+def test_a_gpu_gets_all_layers_unless_told_otherwise(backend, layers):
+    assert resolve({"engine": {"build": {"backend": backend}}})["engine"]["run"]["n_gpu_layers"] == layers
+    some = {"build": {"backend": backend}, "run": {"n_gpu_layers": 0}}
+    assert resolve({"engine": some})["engine"]["run"]["n_gpu_layers"] == 0

@@ -27,7 +27,10 @@ def test_missing_commands_and_files_give_a_reason_instead_of_an_error(tmp_path, 
     assert host.run_command("lscpu") == {"absent": "lscpu is not installed"}
     assert "absent" in host.read_file(tmp_path / "nothing")
     taken = host.write_snapshot(tmp_path, {})
-    assert taken["gpus"] == {"absent": "nvidia-smi is not installed"}
+    assert taken["gpus"] == {
+        "nvidia": {"absent": "nvidia-smi is not installed"},
+        "vulkan": {"absent": "vulkaninfo is not installed"},
+    }
     assert (tmp_path / "lscpu.txt").read_text().startswith("# absent: lscpu")
 
 

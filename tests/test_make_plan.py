@@ -1,6 +1,6 @@
 import pytest
-from fakeprefix.errors import MeasureError, ModelError
-from fakeprefix.make_plan import make_plan
+from fakeprefix.errors import EngineError, MeasureError, ModelError
+from fakeprefix.make_plan import describe, make_plan
 from fakeprefix.model.gguf_file import facts_of_preset
 from fakeprefix.storage import read_json
 from fakeprefix.trace.desktop import desktop_steps
@@ -11,13 +11,15 @@ MEASURE = {
     "arms": ["baseline", "fake_prefix"],
     "repetitions": {"baseline": 1, "fake_prefix": 2, "depth_rate": 1},
     "decode_tokens": 1,
+    "real_prefix_up_to": 0,
     "probe": {"prefix_tokens": 1024, "new_tokens": 128},
     "fidelity": {"prefix_tokens": [], "new_tokens": 256, "fills": ["tile"], "cached_up_to": 1024, "min_rounds": 10},
 }
 RUN = {"threads": 2, "n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f16"}
+BUILD = {"backend": "cpu", "jobs": 2}
 
 
-def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN):
+def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN, build=BUILD):
     write_steps(tmp_path / "steps.parquet", steps)
     outputs = [tmp_path / name for name in ("plan.parquet", "rejected.parquet", "plan.json")]
     facts = facts or facts_of_preset("tiny-hybrid")
@@ -27,7 +29,8 @@ def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN):
         {"bucket_width": 4096, "max_steps_per_bucket": 2, "max_new_tokens": 0},
         "reject",
         measure,
-        run,
+        {"run": run, "build": build},
+        True,
         *outputs,
     )
     return read_json(outputs[2])
@@ -37,7 +40,8 @@ def test_the_plan_says_what_how_long_and_how_much_memory(tmp_path):
     summary = make(tmp_path, desktop_steps(1, facts_of_preset("tiny-hybrid").image))
     assert summary["n_steps"] >= 20
     assert summary["n_measured"] == 8
-    assert set(summary["estimate"]["seconds"]) == {"baseline", "fake_prefix", "depth_rate"}
+    stages = ["engine build", "model", "contract", "baseline", "fake_prefix", "depth_rate"]
+    assert list(summary["estimate"]["seconds"]) == stages
     assert summary["estimate"]["seconds"]["baseline"] > summary["estimate"]["seconds"]["fake_prefix"] > 0
     assert summary["estimate"]["memory_bytes"]["total"] > 100e6
 
@@ -97,3 +101,32 @@ def test_the_context_holds_the_probe_and_the_warm_up_of_every_job(tmp_path):
     assert make(tmp_path, grid_steps([400], [64]))["n_ctx"] > 1024 + 128
     long = MEASURE | {"probe": {"prefix_tokens": 9000, "new_tokens": 100}}
     assert make(tmp_path, grid_steps([400], [64]), measure=long)["n_ctx"] > 9100
+
+
+def test_a_bound_on_real_prefixes_takes_the_hours_out_of_the_plan(tmp_path):
+    facts = facts_of_preset("holo3-35b-a3b")
+    steps = grid_steps([1024, 131_072], [128])
+    free = make(tmp_path, steps, facts)["estimate"]["seconds"]
+    bound = make(tmp_path, steps, facts, MEASURE | {"real_prefix_up_to": 1024})
+    seconds = bound["estimate"]["seconds"]
+    assert free["baseline"] > 3600 > 600 > seconds["baseline"]
+    assert free["depth_rate"] > 3600 > seconds["depth_rate"]
+    assert free["fake_prefix"] == seconds["fake_prefix"]
+    assert "prefixes of more than 1024 tokens are fabricated only" in describe(bound)
+
+
+def test_decoding_takes_its_time_in_every_stage(tmp_path):
+    turns = MEASURE | {"fidelity": {**MEASURE["fidelity"], "prefix_tokens": [1024]}}
+    without = make(tmp_path, grid_steps([1000], [100]), measure=turns)["estimate"]["seconds"]
+    decoding = make(tmp_path, grid_steps([1000], [100]), measure=turns | {"decode_tokens": 17})["estimate"]["seconds"]
+    assert all(decoding[stage] > without[stage] for stage in ("baseline", "fake_prefix", "fidelity", "depth_rate"))
+
+
+def test_a_gpu_that_is_not_there_is_refused_and_one_that_is_has_no_times(tmp_path, monkeypatch):
+    build = BUILD | {"backend": "cuda"}
+    monkeypatch.setattr("fakeprefix.host.shutil.which", lambda name: None)
+    with pytest.raises(EngineError, match="cuda needs a GPU"):
+        make(tmp_path, grid_steps([1000], [100]), build=build)
+    assert not (tmp_path / "plan.json").exists()
+    monkeypatch.setattr("fakeprefix.make_plan.require_device", lambda backend: ["a card"])
+    assert "not estimated for a GPU" in describe(make(tmp_path, grid_steps([1000], [100]), build=build))

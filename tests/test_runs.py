@@ -13,35 +13,34 @@ def begin(results, name, identity="id", forced=False):
 
 
 def test_the_name_has_date_time_host_and_the_given_name():
-    name = runs.new_name("deep", datetime(2026, 1, 2, 3, 4, 5))
-    assert name.startswith("2026-01-02_030405_")
-    assert name.endswith("_deep")
+    name = runs.new_name("deep", "Node-7.cluster.example", datetime(2026, 1, 2, 3, 4, 5))
+    assert name == "2026-01-02_030405_node-7_deep"
 
 
 def test_choosing_a_run_creates_nothing(tmp_path):
-    assert runs.choose(tmp_path / "results", "id", "", "x", may_start=False) == runs.PREVIEW
-    assert runs.choose(tmp_path / "results", "id", "", "x", may_start=True) != runs.PREVIEW
+    assert runs.choose(tmp_path / "results", "id", "", "x", "h", may_start=False) == runs.PREVIEW
+    assert runs.choose(tmp_path / "results", "id", "", "x", "h", may_start=True) != runs.PREVIEW
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_identity_continues_and_another_starts_a_run(tmp_path):
     begin(tmp_path, "one", "first")
-    assert runs.choose(tmp_path, "first", "", "x", may_start=True) == "one"
-    assert runs.choose(tmp_path, "second", "", "x", may_start=True) != "one"
-    assert runs.choose(tmp_path, "first", "new", "x", may_start=True) != "one"
+    assert runs.choose(tmp_path, "first", "", "x", "h", may_start=True) == "one"
+    assert runs.choose(tmp_path, "second", "", "x", "h", may_start=True) != "one"
+    assert runs.choose(tmp_path, "first", "new", "x", "h", may_start=True) != "one"
     assert (tmp_path / "current").readlink().name == "one"
 
 
 def test_a_requested_run_must_exist(tmp_path):
     begin(tmp_path, "one")
-    assert runs.choose(tmp_path, "other", "one", "x", may_start=True) == "one"
+    assert runs.choose(tmp_path, "other", "one", "x", "h", may_start=True) == "one"
     with pytest.raises(RunError, match="no such run folder"):
-        runs.choose(tmp_path, "other", "two", "x", may_start=True)
+        runs.choose(tmp_path, "other", "two", "x", "h", may_start=True)
 
 
 def test_jobs_take_the_name_from_the_main_process(tmp_path, monkeypatch):
     monkeypatch.setenv(runs.ENVIRONMENT_KEY, "given")
-    assert runs.choose(tmp_path, "id", "", "x", may_start=False) == "given"
+    assert runs.choose(tmp_path, "id", "", "x", "h", may_start=False) == "given"
 
 
 def test_the_identity_depends_on_the_experiment_and_not_on_its_name():

@@ -9,6 +9,7 @@ from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.plots import draw_all
 from fakeprefix.analysis.report import policy_statement
 from fakeprefix.analysis.verdict import agreement, verdict
+from fakeprefix.errors import MeasureError
 from fakeprefix.measure.records import join_records
 from fakeprefix.plan import PlanRules, plan_file, read_planned
 from fakeprefix.storage import write_json
@@ -55,11 +56,11 @@ def run(tmp_path):
 NOTHING_SKIPPED = {"skipped_by_task": {}, "skipped_of_no_task": 0}
 
 
-def analysed(run, rows=None, config=CONFIG, imported=NOTHING_SKIPPED):
+def analysed(run, rows=None, config=CONFIG, imported=NOTHING_SKIPPED, plan=PLAN):
     folder, good = run
     (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows or good))
     join_records([folder / "rows.jsonl"], folder / "measurements.parquet")
-    settings = Settings(config, "tile", PLAN, "hybrid", imported, 512)
+    settings = Settings(config, "tile", plan, "hybrid", imported, 512)
     return analyse(
         folder / "measurements.parquet",
         folder / "plan.parquet",
@@ -150,7 +151,55 @@ def test_the_order_of_reasons():
 )
 def test_a_bucket_disagrees_only_with_all_of_its_interval(ratio, low, high, expected):
     names = ("measured_over_estimate", "measured_over_estimate_low", "measured_over_estimate_high")
-    assert agreement(SimpleNamespace(**dict(zip(names, (ratio, low, high), strict=True))), 0.1) == expected
+    row = SimpleNamespace(n_compared=1, **dict(zip(names, (ratio, low, high), strict=True)))
+    assert agreement(row, 0.1) == expected
+
+
+def test_beyond_the_longest_real_prefix_nothing_is_compared_and_the_verdict_rests_on_the_others(run):
+    folder, rows = run
+    up_to = 700
+    within = [row for row in rows if row.arm in ("fake_prefix", "probe") or row.prefix_tokens <= up_to]
+    rate = json.loads((folder / "rate.json").read_text())
+    kept = {row.step for row in within if row.arm == "baseline"}
+    rate["steps"] = [step for step in rate["steps"] if step["step"] in kept]
+    write_json(folder / "rate.json", rate)
+    found = analysed(run, within, plan=PLAN | {"real_prefix_up_to": up_to})
+    assert found.summary["verdict"] == "trusted"
+    assert found.summary["agreement_by_bucket"] == {"1": "agrees", "2": "not compared"}
+    assert found.buckets.n_compared.tolist() == [1, 0]
+    assert found.buckets.speedup.tolist()[0] == pytest.approx(10)
+    assert pd.isna(found.buckets.speedup.tolist()[1])
+    assert (found.replay.source != "missing").all()
+    # without such a bound on purpose something is missing
+    with pytest.raises(MeasureError, match="the benchmark has no rate"):
+        analysed(run, within)
+
+
+def test_decode_is_reported_beside_prefill_and_carried_to_the_replay(run):
+    folder, rows = run
+    decoded = [
+        replace(row, decode_n=4, decode_ms=4 * (10 + (row.prefix_tokens + row.new_tokens) / 1000))
+        if row.arm in ("fake_prefix", "baseline")
+        else row
+        for row in rows
+    ]
+    rate = json.loads((folder / "rate.json").read_text())
+    for depth in {row.prefix_tokens + row.new_tokens for row in rows if row.arm == "baseline"}:
+        samples = [int(4e6 * (10 + depth / 1000) / 1.25)] * 3
+        result = {"n_prompt": 0, "n_gen": 4, "n_depth": depth, "samples_ns": samples}
+        rate["calls"].append({"purpose": "decode", "results": [result]})
+    write_json(folder / "rate.json", rate)
+    found = analysed(run, decoded)
+    assert found.summary["decode_tokens"] == 4
+    assert found.buckets.decode_over_estimate.tolist() == pytest.approx([1.25, 1.25])
+    assert found.buckets.decode_over_baseline.tolist() == pytest.approx([1, 1])
+    first = found.steps.iloc[0]
+    depth = first.prefix_tokens + first.new_tokens
+    assert first.fake_prefix_decode_token_ms == pytest.approx(10 + depth / 1000)
+    # steps that were not measured lie on the line through those that were
+    expected = [(10 + (row.L + row.only_new_tokens) / 1000) / 1e3 for row in found.replay.itertuples()]
+    assert found.replay.decode_token_s.tolist() == pytest.approx(expected)
+    assert analysed(run).replay.decode_token_s.isna().all()
 
 
 def test_a_run_with_one_arm_only_still_has_its_tables(run):

@@ -34,6 +34,8 @@ def turns(factors, rounds=20, noise=0.005, lengths=(1024,), drift=0.0):
                         "prefix_tokens": length,
                         "new_tokens": 64,
                         "prompt_ms": time,
+                        "decode_n": 4,
+                        "decode_ms": 4 * time / 10,
                         "install_ms": 1.0,
                         "install_bytes": 1000,
                         "status": "ok",
@@ -42,8 +44,9 @@ def turns(factors, rounds=20, noise=0.005, lengths=(1024,), drift=0.0):
     return pd.DataFrame(rows)
 
 
-def row_of(table, subject, reference="restored"):
-    (row,) = table[(table.subject == subject) & (table.reference == reference)].itertuples()
+def row_of(table, subject, reference="restored", quantity="prefill"):
+    mine = (table.quantity == quantity) & (table.subject == subject) & (table.reference == reference)
+    (row,) = table[mine].itertuples()
     return row
 
 
@@ -171,3 +174,16 @@ def test_logits_are_compared_over_all_top_tokens(tmp_path):
     assert long["cached_restored"] is None
     assert "exactly the same at L = 1,024" in logits_statement([middle])
     assert "with 1 of 2 top tokens in common at L = 512" in logits_statement([short])
+
+
+def test_decode_is_compared_like_prefill_and_only_where_something_was_decoded():
+    rows = turns({"tile": 1.0, "zero": 1.0})
+    rows.loc[rows.fill == "zero", "decode_ms"] *= 0.9
+    table = compare(rows, BOOTSTRAP, 0.02)
+    assert row_of(table, "zero", quantity="decode").paired_ratio == pytest.approx(0.9, abs=0.004)
+    assert row_of(table, "zero").paired_ratio == pytest.approx(1.0, abs=0.004)
+    assert row_of(table, "tile", quantity="decode").subject_ms == pytest.approx(10, rel=0.01)
+    # the verdict is about prefill
+    assert summarize(table, "zero")["exceeds"] is False
+    none = compare(rows.assign(decode_n=0, decode_ms=0.0), BOOTSTRAP, 0.02)
+    assert set(none.quantity) == {"prefill"}

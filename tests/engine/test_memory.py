@@ -7,7 +7,7 @@ import pytest
 from conftest import engine_folder, required
 from fakeprefix.engine.memory_check import Driver, Setup, compare, disagreement
 from fakeprefix.engine.memory_model import EngineMemory
-from fakeprefix.model.shapes import MICRO_SHAPES
+from fakeprefix.model.presets import MICRO_SHAPES
 from fakeprefix.model.synthetic import write_micro_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,8 @@ import pytest
 from conftest import engine_folder, required
 from fakeprefix.engine.smoke import smoke_test
 from fakeprefix.errors import EngineError, RequestRefused
-from fakeprefix.model.shapes import MICRO_SHAPES, TensorSpec
+from fakeprefix.model.presets import MICRO_SHAPES
+from fakeprefix.model.shapes import TensorSpec
 from fakeprefix.model.synthetic import read_tokenizer, write_text_model
 from fakeprefix.server.process import running_server
 from fakeprefix.server.settings import EngineSettings
@@ -95,7 +96,7 @@ def test_a_sliding_window_can_still_be_saved_and_restored(fast_server, sliding, 
 
 def test_the_smoke_request_refuses_such_a_model_before_any_timing(fast_server, sliding, tmp_path):
     with pytest.raises(EngineError, match="a prefix cannot be fabricated"):
-        smoke_test(fast_server, SETTINGS, sliding, None, None, "tile", tmp_path / "out.json", tmp_path / "log")
+        smoke_test(fast_server, SETTINGS, sliding, None, None, "tile", "cpu", tmp_path / "out.json", tmp_path / "log")
     assert not (tmp_path / "out.json").exists()
 
 
@@ -114,5 +115,5 @@ def test_a_server_for_embeddings_refuses_the_field(fast_server, tokenizer, tmp_p
 def test_pure_memories_take_a_prefix_end_to_end(fast_server, tokenizer, tmp_path, kind):
     model = tmp_path / "model.gguf"
     write_text_model(MICRO_SHAPES[kind], kind, 1, tokenizer, model, GGMLQuantizationType.F16)
-    smoke_test(fast_server, SETTINGS, model, None, None, "tile", tmp_path / "out.json", tmp_path / "log")
+    smoke_test(fast_server, SETTINGS, model, None, None, "tile", "cpu", tmp_path / "out.json", tmp_path / "log")
     assert (tmp_path / "out.json").is_file()

@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import facts_of_files, facts_of_preset
-from fakeprefix.model.shapes import PRESETS, TensorSpec, preset_named
+from fakeprefix.model.presets import PRESETS, preset_named, takes_images, variant
+from fakeprefix.model.shapes import HybridShape, TensorSpec
 from fakeprefix.model.synthetic import (
     padded,
     read_tokenizer,
     tensor_data,
     with_vision_marks,
     write_model,
+    write_projector,
 )
+from fakeprefix.model.tensor_types import n_bytes, stored_as
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.quants import dequantize
 
@@ -32,7 +35,8 @@ def vocabulary(tmp_path_factory):
 @pytest.fixture(scope="module")
 def written(vocabulary, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    write_model("tiny-hybrid", 1, vocabulary, folder / "model.gguf", folder / "mmproj.gguf")
+    write_model("tiny-hybrid", {}, 1, vocabulary, folder / "model.gguf")
+    write_projector("tiny-hybrid", {}, 1, folder / "mmproj.gguf")
     return folder
 
 
@@ -59,12 +63,17 @@ def test_decays_are_negative_and_everything_is_finite():
 
 
 def test_a_matrix_whose_rows_do_not_fill_blocks_is_f16():
-    assert TensorSpec("x", (33, 4), "matrix").stored_as(GGMLQuantizationType.Q8_0) == GGMLQuantizationType.F16
+    assert stored_as(TensorSpec("x", (33, 4), "matrix"), GGMLQuantizationType.Q8_0) == GGMLQuantizationType.F16
 
 
-def test_facts_of_the_written_files_equal_those_of_the_preset(written):
-    read = facts_of_files(written / "model.gguf", written / "mmproj.gguf").as_dict()
-    preset = facts_of_preset("tiny-hybrid", n_vocab=64).as_dict()
+@pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("tiny-")])
+def test_facts_of_the_written_files_equal_those_of_the_preset(name, vocabulary, tmp_path):
+    mmproj = tmp_path / "mmproj.gguf" if takes_images(name) else None
+    write_model(name, {"n_layer": 4}, 1, vocabulary, tmp_path / "model.gguf")
+    if mmproj:
+        write_projector(name, {"n_layer": 4}, 1, mmproj)
+    read = facts_of_files(tmp_path / "model.gguf", mmproj).as_dict()
+    preset = facts_of_preset(name, {"n_layer": 4}, n_vocab=64).as_dict()
     # a file has a header, and norms and convolutions in F32, beside its weights
     assert preset.pop("weight_bytes") == pytest.approx(read.pop("weight_bytes"), rel=0.05)
     assert read == preset
@@ -73,7 +82,7 @@ def test_facts_of_the_written_files_equal_those_of_the_preset(written):
 def test_every_fourth_layer_is_attention():
     text = PRESETS["tiny-hybrid"].text
     assert [text.is_recurrent(layer) for layer in range(4)] == [True, True, True, False]
-    assert text.n_attention_layers == text.n_layer // 4
+    assert facts_of_preset("tiny-hybrid").n_attention_layers == text.n_layer // 4
 
 
 def test_the_marks_around_images_become_special_tokens_where_there_is_room():
@@ -93,6 +102,14 @@ def test_the_marks_around_images_become_special_tokens_where_there_is_room():
 def test_unknown_presets_and_vocabularies_are_refused(tmp_path):
     with pytest.raises(ModelError, match="tiny-hybrid"):
         preset_named("huge")
+    with pytest.raises(ModelError, match=r"tiny-attention has no dimension 'n_layers'; did you mean 'n_layer'\?"):
+        preset_named("tiny-attention", {"n_layers": 3})
+    with pytest.raises(ModelError, match=r"model\.shape\.n_layer: 0 is not positive"):
+        preset_named("tiny-hybrid", {"n_layer": 0})
+    with pytest.raises(ModelError, match="9 experts are used, there are 8"):
+        preset_named("tiny-hybrid", {"n_expert_used": 9})
+    with pytest.raises(ModelError, match="tiny-recurrent takes no images"):
+        write_projector("tiny-recurrent", {}, 1, tmp_path / "mmproj.gguf")
     (tmp_path / "x.gguf").write_text("not a model")
     with pytest.raises(ModelError):
         read_tokenizer(tmp_path / "x.gguf")
@@ -103,7 +120,7 @@ def test_random_blocks_are_weights_with_mean_zero_and_unit_gain(kind):
     spec = TensorSpec("blk.0.ffn_gate_exps.weight", (1024, 64, 3), "matrix")
     data = tensor_data(spec, 1, kind)
     assert data.dtype == np.uint8
-    assert data.nbytes == spec.n_bytes(kind)
+    assert data.nbytes == n_bytes(spec, kind)
     assert np.array_equal(data, tensor_data(spec, 1, kind))
     assert not np.array_equal(data, tensor_data(spec, 2, kind))
     weights = dequantize(data, kind)
@@ -127,7 +144,7 @@ def test_the_large_preset_has_the_published_dimensions_and_size():
 def test_a_disk_without_room_is_refused_before_anything_is_written(vocabulary, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**30))
     with pytest.raises(ModelError, match=r"holo3-35b-a3b needs .* GiB .* there are 1\.0 GiB"):
-        write_model("holo3-35b-a3b", 1, vocabulary, tmp_path / "model.gguf", tmp_path / "mmproj.gguf")
+        write_model("holo3-35b-a3b", {}, 1, vocabulary, tmp_path / "model.gguf")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,3 +161,30 @@ def test_a_vocabulary_is_padded_with_unused_tokens_as_published_ones_are():
     assert tokens[:n] == tokenizer["tokenizer.ggml.tokens"][0]
     assert set(kinds[n:]) == {5}
     assert padded(tokenizer, n) is tokenizer
+
+
+def test_a_memory_that_cannot_even_hold_the_weights_is_refused_before_anything_is_written(
+    vocabulary, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("fakeprefix.model.synthetic.available_memory", lambda: 8 * 2**30)
+    with pytest.raises(ModelError, match=r"needs 1\d\.\d GiB \(weights .*recurrent .*this machine has 8\.0 GiB"):
+        write_model("holo3-35b-a3b", {}, 1, vocabulary, tmp_path / "model.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_dimensions_make_another_model_with_a_name_of_its_own():
+    text = preset_named("tiny-hybrid", {"n_layer": 12, "n_expert": 16}).text
+    assert (text.n_layer, text.n_expert, text.n_embd) == (12, 16, 512)
+    assert variant({}) == ""
+    assert (
+        variant({"n_layer": 12, "n_expert": 16}) == variant({"n_expert": 16, "n_layer": 12}) != variant({"n_layer": 12})
+    )
+
+
+def test_without_experts_it_is_the_dense_architecture():
+    dense = HybridShape(4, 64, 2, 1, 64, 64, 1, 2, n_ff=128)
+    names = {tensor.name for tensor in dense.tensors(64)}
+    assert dense.architecture == "qwen35"
+    assert "blk.0.ffn_up.weight" in names
+    assert not any("exps" in name for name in names)
+    assert "expert_count" not in dense.metadata()

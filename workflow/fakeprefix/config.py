@@ -14,6 +14,9 @@ from fakeprefix.errors import ConfigError
 
 SCHEMA_PATH = Path(__file__).parents[1] / "schemas" / "config.schema.yaml"
 
+# more than any model has
+ALL_LAYERS = 999
+
 # they choose a run folder, they do not change what is measured
 NOT_IDENTITY = ("run", "run_name")
 
@@ -40,7 +43,27 @@ def resolve(config: dict[str, Any], schema: dict[str, Any] | None = None) -> dic
     _check_combinations(resolved)
     if resolved["engine"]["run"]["threads"] == 0:
         resolved["engine"]["run"]["threads"] = usable_cores()
+    if resolved["engine"]["run"]["n_gpu_layers"] == -1:
+        on_cpu = resolved["engine"]["build"]["backend"] == "cpu"
+        resolved["engine"]["run"]["n_gpu_layers"] = 0 if on_cpu else ALL_LAYERS
     return resolved
+
+
+def require_node_settings(config: dict[str, Any]) -> None:
+    """Check what only a run on a cluster has to say, since this machine is not the one that is measured.
+
+    Args:
+        config: as given, before `resolve`.
+
+    Raises:
+        ConfigError: the kind of node or its number of threads is left open.
+    """
+    if not config.get("node_type"):
+        raise ConfigError("config: node_type is empty; name the kind of node that these jobs are sent to")
+    if int(config.get("engine", {}).get("run", {}).get("threads", 0)) == 0:
+        raise ConfigError(
+            "config: engine.run.threads is 0, one a physical core of this machine; give the number for the nodes"
+        )
 
 
 def usable_cores() -> int:
@@ -118,6 +141,14 @@ def _check_combinations(config: dict[str, Any]) -> None:
         raise ConfigError(
             f"config: measure.fidelity.fills lacks {config['measure']['fill']!r}, the fill that is measured"
         )
+    if config["measure"]["real_prefix_up_to"] and "fake_prefix" not in config["measure"]["arms"]:
+        raise ConfigError(
+            "config: measure.real_prefix_up_to leaves longer prefixes to fake_prefix, which is not in measure.arms"
+        )
     run = config["engine"]["run"]
+    if run["n_gpu_layers"] > 0 and config["engine"]["build"]["backend"] == "cpu":
+        raise ConfigError(
+            f"config: engine.run.n_gpu_layers = {run['n_gpu_layers']} needs engine.build.backend: cuda or vulkan"
+        )
     if run["n_ubatch"] > run["n_batch"]:
         raise ConfigError(f"config: engine.run.n_ubatch = {run['n_ubatch']} is more than n_batch = {run['n_batch']}")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ COMMAND_TIMEOUT_S = 20.0
 # what can change a timing and holds no secret
 ENVIRONMENT_ALLOWED = (
     "CUDA_VISIBLE_DEVICES",
+    "GGML_VK_VISIBLE_DEVICES",
     "GOMP_CPU_AFFINITY",
     "KMP_AFFINITY",
     "LANG",
@@ -149,10 +151,34 @@ def compilers() -> dict[str, Any]:
     return {name: text.splitlines()[0] if isinstance(text, str) and text else text for name, text in found.items()}
 
 
-def gpus() -> Any:
+def nvidia_gpus() -> list[str] | dict[str, str]:
+    """Name, driver, memory and compute capability of each, as one line."""
     query = "name,driver_version,memory.total,compute_cap"
     listing = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
-    return listing.strip().splitlines() if isinstance(listing, str) else listing
+    if isinstance(listing, dict):
+        return listing
+    return listing.strip().splitlines() or absent("nvidia-smi lists none")
+
+
+def vulkan_devices() -> list[str] | dict[str, str]:
+    """Name, kind and driver of each, as one line; a software device is of TYPE_CPU."""
+    listing = run_command("vulkaninfo", "--summary")
+    if isinstance(listing, dict):
+        return listing
+    devices: list[dict[str, str]] = []
+    for line in listing.splitlines():
+        if re.fullmatch(r"GPU\d+:", line.strip()):
+            devices.append({})
+        elif devices and "=" in line:
+            name, _, value = line.partition("=")
+            devices[-1][name.strip()] = value.strip()
+    keys = ("deviceName", "deviceType", "driverName", "driverInfo")
+    return [", ".join(device.get(key, "?") for key in keys) for device in devices] or absent("vulkaninfo lists none")
+
+
+def gpus() -> dict[str, Any]:
+    """Devices and drivers, by the interface that sees them."""
+    return {"nvidia": guarded(nvidia_gpus), "vulkan": guarded(vulkan_devices)}
 
 
 def packages() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The plan as files, and as the text that ``make plan`` prints."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,39 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fakeprefix.engine.device import CPU, require_device
 from fakeprefix.errors import FakePrefixError, MeasureError
 from fakeprefix.model.estimate import (
+    BUILD_CORE_S,
+    CONTRACT_S,
+    WRITE_BYTES_PER_S,
     available_memory,
+    decode_seconds,
     describe_seconds,
     estimate_record,
     memory_need,
     prefill_seconds,
     refuse_if_too_large,
+    start_seconds,
 )
 from fakeprefix.model.gguf_file import ModelFacts
-from fakeprefix.plan import MEASURED, PlannedStep, PlanRules, context_tokens, plan_file, read_planned
+from fakeprefix.plan import (
+    MEASURED,
+    PlannedStep,
+    PlanRules,
+    context_tokens,
+    plan_file,
+    prefix_bound,
+    read_planned,
+)
 from fakeprefix.storage import write_json
 
 log = logging.getLogger(__name__)
 
 # text of the smoke request and of the warm-up, at most
 WARM_UP_TOKENS = 512
-# starting a server and warming it up, in seconds
-JOB_OVERHEAD_S = 4.0
+# of the independent benchmark, see `fakeprefix.measure.depth_rate`: the rate at depth 0, and probes of a server
+NAIVE_TOKENS, N_PROBES = 512, 3
 
 
 def make_plan(
@@ -36,18 +51,27 @@ def make_plan(
     plan: dict[str, Any],
     on_hole: str,
     measure: dict[str, Any],
-    run: dict[str, Any],
+    engine: dict[str, Any],
+    synthetic: bool,
     plan_output: Path,
     rejected_output: Path,
     summary_output: Path,
 ) -> None:
     """Check, bucket and estimate; write the plan, the refused steps and a summary.
 
+    Args:
+        plan, measure, engine: sections of the configuration.
+        on_hole: ``trace.on_hole``.
+        synthetic: the model has to be written first.
+
     Raises:
         MeasureError: nothing is left to measure.
         ModelError: the experiment does not fit this machine's memory, or images need a projector.
+        EngineError: there is no device for the engine's backend.
     """
+    run, backend = engine["run"], engine["build"]["backend"]
     try:
+        require_device(backend)
         rules = PlanRules(on_hole, facts.n_ctx_train, **plan)
         counts = plan_file(steps, rules, plan_output, rejected_output)
         if counts.n_with_images and facts.image is None:
@@ -72,17 +96,14 @@ def make_plan(
         kept = state_tokens(chosen, measure)
         need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
         refuse_if_too_large(need, available_memory())
-        seconds = {
-            arm: arm_seconds(arm, chosen, facts, measure, run["threads"]) for arm in [*measure["arms"], "depth_rate"]
-        }
-        if fidelity["prefix_tokens"]:
-            seconds["fidelity"] = fidelity_seconds(facts, fidelity, run["threads"])
+        seconds = {} if backend != CPU else stage_seconds(chosen, facts, measure, engine, synthetic)
         summary = {
             "n_steps": counts.n_steps,
             "n_rejected": counts.n_rejected,
             "n_unmeasurable": counts.n_unmeasurable,
             "n_measured": counts.n_measured,
             "n_ctx": n_ctx,
+            "real_prefix_up_to": measure["real_prefix_up_to"],
             "buckets": bucket_rows(plan_output, plan["bucket_width"]),
             "estimate": estimate_record(need, seconds),
         }
@@ -98,21 +119,57 @@ def state_tokens(chosen: Sequence[PlannedStep], measure: dict[str, Any]) -> int:
     """Tokens of the longest prefix of which a state is kept; 0 if none is."""
     lengths = list(measure["fidelity"]["prefix_tokens"])
     if "state_restore" in measure["arms"]:
-        lengths += [item.step.prefix_tokens for item in chosen]
+        lengths += [item.step.prefix_tokens for item in within(chosen, "state_restore", measure)]
     return max(lengths, default=0)
 
 
-def fidelity_seconds(facts: ModelFacts, fidelity: dict[str, Any], threads: int) -> float:
+def within(chosen: Sequence[PlannedStep], arm: str, measure: dict[str, Any]) -> list[PlannedStep]:
+    """The steps at which an arm, or the benchmark, takes part."""
+    bound = prefix_bound(arm, measure)
+    return [item for item in chosen if not bound or item.step.prefix_tokens <= bound]
+
+
+def stage_seconds(
+    chosen: Sequence[PlannedStep],
+    facts: ModelFacts,
+    measure: dict[str, Any],
+    engine: dict[str, Any],
+    synthetic: bool,
+) -> dict[str, float]:
+    """Estimated time of every stage that takes long, in seconds and in their order; on a CPU."""
+    threads = engine["run"]["threads"]
+    seconds = {"engine build": BUILD_CORE_S / (engine["build"]["jobs"] or len(os.sched_getaffinity(0)))}
+    if synthetic:
+        seconds["model"] = facts.weight_bytes / WRITE_BYTES_PER_S
+    seconds["contract"] = CONTRACT_S
+    for arm in measure["arms"]:
+        seconds[arm] = arm_seconds(arm, within(chosen, arm, measure), facts, measure, threads)
+    if measure["fidelity"]["prefix_tokens"]:
+        seconds["fidelity"] = fidelity_seconds(facts, measure, threads)
+    if measure["repetitions"]["depth_rate"]:
+        seconds["depth_rate"] = bench_seconds(within(chosen, "depth_rate", measure), facts, measure, threads)
+    return seconds
+
+
+def fidelity_seconds(facts: ModelFacts, measure: dict[str, Any], threads: int) -> float:
     """Estimated time of all turns with the smallest number of rounds, in seconds."""
-    total = 0.0
+    fidelity, total = measure["fidelity"], 0.0
+    rounds, new, n_decode = fidelity["min_rounds"], fidelity["new_tokens"], measure["decode_tokens"] - 1
     for prefix in fidelity["prefix_tokens"]:
         whole = prefill_seconds(facts, 0, prefix, threads)
-        turn = prefill_seconds(facts, prefix, fidelity["new_tokens"], threads)
+        turn = prefill_seconds(facts, prefix, new, threads)
+        turn += decode_seconds(facts, prefix + new, n_decode, threads)
         # a state is computed once and restored twice a round; the cache needs the prefix every time
-        total += JOB_OVERHEAD_S + whole + fidelity["min_rounds"] * (len(fidelity["fills"]) + 2) * turn
+        total += start_seconds(facts, threads) + whole + rounds * (len(fidelity["fills"]) + 2) * turn
+        total += rounds * probe_seconds(facts, measure, threads)
         if prefix <= fidelity["cached_up_to"]:
-            total += (fidelity["min_rounds"] + 2) * (whole + turn)
+            total += (rounds + 2) * (whole + turn)
     return total
+
+
+def probe_seconds(facts: ModelFacts, measure: dict[str, Any], threads: int) -> float:
+    """Estimated time of one probe, in seconds."""
+    return prefill_seconds(facts, measure["probe"]["prefix_tokens"], measure["probe"]["new_tokens"], threads)
 
 
 def arm_seconds(
@@ -120,22 +177,37 @@ def arm_seconds(
 ) -> float:
     """Estimated time of all jobs of one arm, in seconds."""
     repetitions = measure["repetitions"][arm]
-    if not repetitions:
-        return 0.0
     jobs = len({item.bucket for item in chosen})
-    total = jobs * JOB_OVERHEAD_S
+    total = jobs * (start_seconds(facts, threads) + repetitions * probe_seconds(facts, measure, threads))
     if arm == "state_restore":
         lengths = {(item.step.prefix_tokens, bool(item.step.images)) for item in chosen}
         total += sum(prefill_seconds(facts, 0, prefix, threads) for prefix, _ in lengths)
     for item in chosen:
         prefix, new = item.step.prefix_tokens, item.step.new_tokens
-        whole = prefill_seconds(facts, 0, prefix, threads)
-        step = prefill_seconds(facts, prefix, new, threads)
-        total += {
-            "baseline": repetitions * (whole + step),
-            "cached_prefix": repetitions * (whole + step),
-            "depth_rate": whole + repetitions * step,
-        }.get(arm, repetitions * step)
+        once = prefill_seconds(facts, prefix, new, threads)
+        once += decode_seconds(facts, prefix + new, measure["decode_tokens"] - 1, threads)
+        if arm in ("baseline", "cached_prefix"):
+            once += prefill_seconds(facts, 0, prefix, threads)
+        total += repetitions * once
+    return total
+
+
+def bench_seconds(chosen: Sequence[PlannedStep], facts: ModelFacts, measure: dict[str, Any], threads: int) -> float:
+    """Estimated time of the independent benchmark, in seconds: two servers for probes, and each depth once."""
+    jobs = len({item.bucket for item in chosen})
+    # a warm-up and as many repetitions as asked for of each
+    repetitions, n_decode = measure["repetitions"]["depth_rate"] + 1, measure["decode_tokens"] - 1
+    naive = repetitions * prefill_seconds(facts, 0, NAIVE_TOKENS, threads)
+    probes = start_seconds(facts, threads) + N_PROBES * probe_seconds(facts, measure, threads)
+    total = jobs * (2 * probes + naive)
+    depths = {item.step.prefix_tokens for item in chosen}
+    if n_decode:
+        depths |= {item.step.total_tokens for item in chosen}
+    total += sum(prefill_seconds(facts, 0, depth, threads) for depth in depths)
+    for item in chosen:
+        step = item.step
+        total += repetitions * prefill_seconds(facts, step.prefix_tokens, step.new_tokens, threads)
+        total += repetitions * decode_seconds(facts, step.total_tokens, n_decode, threads)
     return total
 
 
@@ -175,5 +247,13 @@ def describe(summary: dict[str, Any]) -> str:
         prefixes = f"{row['prefix_min']}..{row['prefix_max']}"
         lines.append(f"{row['bucket']:>6}  {span:>22}  {row['steps']:>5}  {row['measured']:>8}  {prefixes:>16}")
     lines += ["", f"context {summary['n_ctx']} tokens, memory {estimate['memory_bytes']['total'] / 2**30:.2f} GiB"]
-    lines += [f"{name}: about {describe_seconds(value)}" for name, value in estimate["seconds"].items()]
+    if summary["real_prefix_up_to"]:
+        lines.append(f"prefixes of more than {summary['real_prefix_up_to']} tokens are fabricated only")
+    lines.append("")
+    if not estimate["seconds"]:
+        lines.append("how long it takes is not estimated for a GPU")
+    else:
+        lines += [f"{name:>14}: about {describe_seconds(value)}" for name, value in estimate["seconds"].items()]
+        lines.append(f"{'together':>14}: about {describe_seconds(sum(estimate['seconds'].values()))}, less where")
+        lines.append(f"{'':>14}  the engine is built or the model written already; estimates may be off by half")
     return "\n".join(lines)

@@ -28,6 +28,9 @@ PLAN_SCHEMA = pa.schema(
     ]
 )
 
+# the one arm whose prefix need not be computed, see `fakeprefix.measure.arms`
+FABRICATED = "fake_prefix"
+
 MEASURED, SAMPLED_OUT, UNMEASURABLE = "measured", "sampled_out", "unmeasurable"
 STATUSES = np.array([MEASURED, SAMPLED_OUT, UNMEASURABLE])
 _MEASURED, _SAMPLED_OUT, _UNMEASURABLE = range(3)
@@ -240,9 +243,29 @@ def spread(n: int, k: int) -> list[int]:
     return sorted({round(i * (n - 1) / (k - 1)) for i in range(k)})
 
 
-def read_planned(path: Path, status: str | None = None, bucket: int | None = None) -> list[PlannedStep]:
-    """Steps of a plan, all or those with a status and of a bucket, in the plan's order."""
+def prefix_bound(arm: str, measure: dict[str, Any]) -> int:
+    """Longest prefix at which an arm, or the benchmark, takes part, in tokens; 0 for no bound.
+
+    Only a fabricated prefix costs nothing to make; all others have to be prefilled.
+
+    Args:
+        measure: section ``measure`` of the configuration.
+    """
+    return 0 if arm == FABRICATED else measure.get("real_prefix_up_to", 0)
+
+
+def _within(up_to: int) -> list[tuple[str, str, int]]:
+    return [("prefix_tokens", "<=", up_to)] if up_to else []
+
+
+def read_planned(path: Path, status: str | None = None, bucket: int | None = None, up_to: int = 0) -> list[PlannedStep]:
+    """Steps of a plan, all or those with a status and of a bucket, in the plan's order.
+
+    Args:
+        up_to: longest prefix in tokens, 0 for no bound.
+    """
     filters = [(name, "=", value) for name, value in (("status", status), ("bucket", bucket)) if value is not None]
+    filters += _within(up_to)
     planned = []
     for row in pq.read_table(path, filters=filters or None).to_pylist():
         bucket, status = row.pop("bucket"), row.pop("status")
@@ -250,9 +273,10 @@ def read_planned(path: Path, status: str | None = None, bucket: int | None = Non
     return planned
 
 
-def measured_buckets(path: Path) -> list[int]:
-    """Buckets of a plan that have something to measure."""
-    column = pq.read_table(path, columns=["bucket"], filters=[("status", "=", MEASURED)])["bucket"]
+def measured_buckets(path: Path, up_to: int = 0) -> list[int]:
+    """Buckets of a plan that have something to measure over a prefix of at most so many tokens (0: any)."""
+    filters = [("status", "=", MEASURED), *_within(up_to)]
+    column = pq.read_table(path, columns=["bucket"], filters=filters)["bucket"]
     return sorted(pc.unique(column).to_pylist())
 
 

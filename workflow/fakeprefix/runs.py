@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import re
-import socket
 from collections.abc import Iterable
 from contextlib import contextmanager
 from datetime import datetime
@@ -47,7 +46,7 @@ CRATE_NAME = "ro-crate-metadata.json"
 # What is made once and shared by runs has a digest of the code that makes it in its path. A parameter
 # would not do: if such a rule is run again while its output exists, Snakemake takes everything behind
 # an `ancient()` input of it for done, in a run folder that is still empty too.
-MODEL_CODE = ("model/synthetic.py", "model/shapes.py")
+MODEL_CODE = ("model/synthetic.py", "model/shapes.py", "model/presets.py", "model/tensor_types.py")
 CONTRACT_CODE = ("engine/check.py", "engine/memory", "server/")
 
 
@@ -80,7 +79,7 @@ def identity_of(config: dict[str, Any], series_sha256: str, code_sha: str) -> st
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def choose(results: Path, identity: str, requested: str, run_name: str, *, may_start: bool) -> str:
+def choose(results: Path, identity: str, requested: str, run_name: str, host: str, *, may_start: bool) -> str:
     """The name of the run folder that this call belongs to. Creates nothing.
 
     Args:
@@ -88,6 +87,7 @@ def choose(results: Path, identity: str, requested: str, run_name: str, *, may_s
         identity: from `identity_of`.
         requested: ``config["run"]``.
         run_name: last part of a new name.
+        host: the machine or kind of node that is measured, part of a new name.
         may_start: this is the main process; a new name is stored by `begin` only, which a dry run never
             reaches. Otherwise `PREVIEW` stands for a run that does not exist yet.
 
@@ -103,12 +103,12 @@ def choose(results: Path, identity: str, requested: str, run_name: str, *, may_s
     current = _indexed(results, identity)
     if current and requested != "new":
         return current
-    return new_name(run_name) if may_start else PREVIEW
+    return new_name(run_name, host) if may_start else PREVIEW
 
 
-def new_name(run_name: str, now: datetime | None = None) -> str:
+def new_name(run_name: str, host: str, now: datetime | None = None) -> str:
     """``<date>_<time>_<host>_<name>``, in local time."""
-    host = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().split(".")[0].lower()).strip("-") or "host"
+    host = re.sub(r"[^a-z0-9-]+", "-", host.split(".")[0].lower()).strip("-") or "host"
     return f"{(now or datetime.now()):%Y-%m-%d_%H%M%S}_{host}_{run_name}"
 
 

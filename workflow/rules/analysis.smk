@@ -4,6 +4,7 @@ PLOTS = [
     "waterfall",
     "cumulative",
     "fidelity",
+    "depth_curve",
     "residuals",
     "running_order",
 ]
@@ -30,6 +31,7 @@ rule analysis:
         ),
         fidelity=f"{RUN}/analysis/fidelity.parquet",
         tasks=f"{RUN}/analysis/tasks.parquet",
+        depth=f"{RUN}/analysis/depth.parquet",
         replay=f"{RUN}/replay.parquet",
         lines=f"{RUN}/replay.jsonl",
         verdict=f"{RUN}/summary.json",

@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from socket import gethostname
 
 WORKFLOW = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(WORKFLOW))
@@ -7,11 +8,12 @@ sys.path.insert(0, str(WORKFLOW))
 from snakemake.exceptions import WorkflowError
 
 from fakeprefix import jobs, runs
-from fakeprefix.config import resolve
+from fakeprefix.config import require_node_settings, resolve
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
-from fakeprefix.plan import measured_buckets
+from fakeprefix.model.presets import takes_images, variant
+from fakeprefix.plan import measured_buckets, prefix_bound
 from fakeprefix.snakemake_settings import (
     content_decides,
     continue_after_a_crash,
@@ -29,15 +31,17 @@ RESULTS = Path("results")
 try:
     CONFIG = resolve(config)
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
-    ENGINE = engine_folder(Path(), CONFIG["engine"], this_cpu()).as_posix()
+    ENGINE = engine_folder(Path(), CONFIG["engine"], CONFIG["node_type"] or this_cpu()).as_posix()
     IDENTITY = runs.identity_of(CONFIG, SERIES.sha256, runs.code_sha256(PACKAGE))
     RUN_NAME = runs.choose(
         RESULTS,
         IDENTITY,
         CONFIG["run"],
         CONFIG["run_name"],
+        CONFIG["node_type"] or gethostname(),
         may_start=workflow.is_main_process,
     )
+    SYNTHETIC = (CONFIG["model"]["preset"], CONFIG["model"]["seed"], CONFIG["model"]["shape"])
     TRACE_FORMAT = format_of_trace(CONFIG["trace"])
 except FakePrefixError as error:
     raise WorkflowError(str(error))
@@ -59,12 +63,24 @@ rename_targets(
 )
 
 
+# small, or in need of a network: on a cluster they stay with the main process
+localrules:
+    engine_source,
+    engine,
+    measurements,
+    analysis,
+    report,
+    seal,
+    archive,
+
+
 wildcard_constraints:
     bucket=r"\d+",
     length=r"\d+",
     flavour="fast|checked",
     preset="[a-z0-9-]+",
     seed=r"\d+",
+    variant="(-[0-9a-f]{8})?",
 
 
 def code(*parts):
@@ -72,33 +88,38 @@ def code(*parts):
     return runs.code_sha256(PACKAGE, parts)
 
 
-def synthetic(preset, seed, file):
-    """A file of a generated model."""
-    return f"{MODELS}/{preset}-{seed}/{file}"
+def synthetic(preset, seed, shape, file):
+    """A file of a generated model; one of other dimensions than the preset's has a folder of its own."""
+    return f"{MODELS}/{preset}-{seed}{variant(shape)}/{file}"
+
+
+def shape_of(wildcards):
+    """Dimensions of a generated model that differ from its preset's."""
+    return CONFIG["model"]["shape"] if wildcards.variant else {}
 
 
 def model_file():
     """The model that is measured."""
     if CONFIG["model"]["kind"] == "gguf":
         return CONFIG["model"]["path"]
-    return synthetic(CONFIG["model"]["preset"], CONFIG["model"]["seed"], "model.gguf")
+    return synthetic(*SYNTHETIC, "model.gguf")
 
 
 def mmproj_file():
     """Its projector, or no file."""
     if CONFIG["model"]["kind"] == "gguf":
         return [CONFIG["model"]["mmproj"]] if CONFIG["model"]["mmproj"] else []
-    return [synthetic(CONFIG["model"]["preset"], CONFIG["model"]["seed"], "mmproj.gguf")]
+    return [synthetic(*SYNTHETIC, "mmproj.gguf")] if takes_images(CONFIG["model"]["preset"]) else []
 
 
-def buckets():
-    """Buckets of the plan that have something to measure; makes the plan first."""
-    return measured_buckets(Path(checkpoints.plan.get().output.plan))
+def buckets(arm):
+    """Buckets of the plan in which an arm, or the benchmark, has something to measure; makes the plan first."""
+    return measured_buckets(Path(checkpoints.plan.get().output.plan), prefix_bound(arm, CONFIG["measure"]))
 
 
 def arm_rows(arm):
     """Raw files of one arm, one a bucket."""
-    return [f"{RUN}/raw/{arm}/{bucket}.jsonl" for bucket in buckets()]
+    return [f"{RUN}/raw/{arm}/{bucket}.jsonl" for bucket in buckets(arm)]
 
 
 def baseline_rows(wildcards):
@@ -138,11 +159,13 @@ def depth_rates(wildcards):
     """Results of the independent benchmark, one a bucket; none if it is not to be run."""
     if not CONFIG["measure"]["repetitions"]["depth_rate"]:
         return []
-    return [f"{RUN}/raw/depth_rate/{bucket}.json" for bucket in buckets()]
+    return [f"{RUN}/raw/depth_rate/{bucket}.json" for bucket in buckets("depth_rate")]
 
 
 onstart:
     try:
+        if workflow.non_local_exec:
+            require_node_settings(config)
         forced = workflow.dag_settings.forceall or bool(workflow.dag_settings.forcerun)
         packs = set(workflow.dag_settings.targets or ()) == {"archive"}
         runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced, packs=packs)

@@ -38,8 +38,8 @@ rule contract:
     """Takes the checked build and the tiny model, gives the verdict of the contract tests."""
     input:
         build=ancient(f"{ENGINE}/checked.json"),
-        model=ancient(synthetic("tiny-hybrid", 1, "model.gguf")),
-        mmproj=ancient(synthetic("tiny-hybrid", 1, "mmproj.gguf")),
+        model=ancient(synthetic("tiny-hybrid", 1, {}, "model.gguf")),
+        mmproj=ancient(synthetic("tiny-hybrid", 1, {}, "mmproj.gguf")),
     output:
         contract=CONTRACT,
     log:
@@ -88,8 +88,9 @@ rule smoke:
     params:
         server=SERVER,
         run=CONFIG["engine"]["run"],
+        backend=CONFIG["engine"]["build"]["backend"],
         measure=CONFIG["measure"],
-        code=code("engine/smoke.py", "server/"),
+        code=code("engine/smoke.py", "engine/device.py", "server/"),
     script:
         "../scripts/smoke.py"
 
@@ -100,5 +101,5 @@ rule test_resources:
         f"{ENGINE}/fast.json",
         f"{ENGINE}/checked.json",
         CONTRACT,
-        synthetic("tiny-hybrid", 1, "model.gguf"),
-        synthetic("tiny-hybrid", 1, "mmproj.gguf"),
+        synthetic("tiny-hybrid", 1, {}, "model.gguf"),
+        synthetic("tiny-hybrid", 1, {}, "mmproj.gguf"),

@@ -1,15 +1,29 @@
 rule synthetic_model:
-    """Takes the vocabulary of the engine's tree, gives a generated model, its projector and their digests."""
+    """Takes the vocabulary of the engine's tree, gives a generated model."""
     input:
         vocabulary=ancient(f"{ENGINE}/source/models/ggml-vocab-qwen35.gguf"),
     output:
-        model=f"{MODELS}/{{preset}}-{{seed}}/model.gguf",
-        mmproj=f"{MODELS}/{{preset}}-{{seed}}/mmproj.gguf",
-        manifest=f"{MODELS}/{{preset}}-{{seed}}/manifest.json",
+        model=f"{MODELS}/{{preset}}-{{seed}}{{variant}}/model.gguf",
     log:
-        f"{RUN}/logs/synthetic_model/{{preset}}-{{seed}}.log",
+        f"{RUN}/logs/synthetic_model/{{preset}}-{{seed}}{{variant}}.log",
     conda:
         "../../envs/model.yaml"
+    params:
+        shape=shape_of,
+    script:
+        "../scripts/synthetic_model.py"
+
+
+rule synthetic_projector:
+    """Takes nothing, gives the projector of a generated model."""
+    output:
+        mmproj=f"{MODELS}/{{preset}}-{{seed}}{{variant}}/mmproj.gguf",
+    log:
+        f"{RUN}/logs/synthetic_projector/{{preset}}-{{seed}}{{variant}}.log",
+    conda:
+        "../../envs/model.yaml"
+    params:
+        shape=shape_of,
     script:
         "../scripts/synthetic_model.py"
 

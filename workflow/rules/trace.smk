@@ -41,7 +41,8 @@ checkpoint plan:
         plan=CONFIG["plan"],
         on_hole=CONFIG["trace"]["on_hole"],
         measure=CONFIG["measure"],
-        run=CONFIG["engine"]["run"],
-        code=code("plan.py", "trace/", "model/estimate.py"),
+        engine={name: CONFIG["engine"][name] for name in ("build", "run")},
+        synthetic=CONFIG["model"]["kind"] == "synthetic",
+        code=code("plan.py", "trace/", "make_plan.py", "model/estimate.py"),
     script:
         "../scripts/plan.py"

@@ -5,14 +5,15 @@ from pathlib import Path
 from fakeprefix.jobs import job
 from fakeprefix.measure.depth_rate import bench_depths
 from fakeprefix.measure.protocol import ServerLife
-from fakeprefix.plan import MEASURED, read_planned
+from fakeprefix.plan import MEASURED, prefix_bound, read_planned
 
 with job(snakemake.log[0]):
     bucket = int(snakemake.wildcards.bucket)
     before, after = Path(snakemake.output.before), Path(snakemake.output.after)
     life = ServerLife.of_job(before, snakemake.input, snakemake.params, snakemake.log[0])
+    up_to = prefix_bound("depth_rate", snakemake.params.measure)
     bench_depths(
-        [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket)],
+        [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket, up_to)],
         life,
         (before, after),
         Path(snakemake.params.bench),

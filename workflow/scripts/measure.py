@@ -4,14 +4,15 @@ from pathlib import Path
 
 from fakeprefix.jobs import job
 from fakeprefix.measure.protocol import ServerLife, measure_bucket
-from fakeprefix.plan import MEASURED, read_planned
+from fakeprefix.plan import MEASURED, prefix_bound, read_planned
 from fakeprefix.trace.steps import read_tasks
 
 with job(snakemake.log[0]):
     rows, bucket = Path(snakemake.output.rows), int(snakemake.wildcards.bucket)
     arm = rows.parent.name
     life = ServerLife.of_job(rows, snakemake.input, snakemake.params, snakemake.log[0])
-    steps = [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket)]
+    up_to = prefix_bound(arm, snakemake.params.measure)
+    steps = [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket, up_to)]
     measure_bucket(
         life,
         arm,

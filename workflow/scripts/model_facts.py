@@ -9,7 +9,7 @@ from fakeprefix.storage import write_json
 with job(snakemake.log[0]):
     model = snakemake.params.model
     if model["kind"] == "synthetic":
-        facts = facts_of_preset(model["preset"])
+        facts = facts_of_preset(model["preset"], model["shape"])
     else:
         facts = facts_of_files(Path(model["path"]), Path(model["mmproj"]) if model["mmproj"] else None)
     write_json(snakemake.output.facts, facts.as_dict())

@@ -19,6 +19,7 @@ with job(snakemake.log[0]), timing_slot():
         Path(snakemake.input.mmproj[0]) if snakemake.input.mmproj else None,
         images[0] if images else None,
         fill_of_run(snakemake.params.measure),
+        snakemake.params.backend,
         Path(snakemake.output.server_config),
         Path(snakemake.log[0]).with_name("server.log"),
     )

@@ -1,12 +1,13 @@
-"""Generate a model."""
+"""Generate a model, or the projector of one."""
 
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.model.synthetic import write_manifest, write_model
+from fakeprefix.model.synthetic import write_model, write_projector
 
 with job(snakemake.log[0]):
-    preset, seed = snakemake.wildcards.preset, int(snakemake.wildcards.seed)
-    model, mmproj = Path(snakemake.output.model), Path(snakemake.output.mmproj)
-    write_model(preset, seed, Path(snakemake.input.vocabulary), model, mmproj)
-    write_manifest(Path(snakemake.output.manifest), preset, seed, model, mmproj)
+    what = (snakemake.wildcards.preset, snakemake.params.shape, int(snakemake.wildcards.seed))
+    if snakemake.rule == "synthetic_projector":
+        write_projector(*what, Path(snakemake.output.mmproj))
+    else:
+        write_model(*what, Path(snakemake.input.vocabulary), Path(snakemake.output.model))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fakeprefix.analysis import fidelity, verdict
+from fakeprefix.analysis import depth_curve, fidelity, verdict
 from fakeprefix.analysis.diagnosis import count, diagnose
 from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.estimate import Rates, read_rates
@@ -27,9 +27,9 @@ from fakeprefix.analysis.replay import (
 from fakeprefix.analysis.statistics import Bootstrap, Estimate
 from fakeprefix.storage import read_json, replacing, write_json, write_table
 
-BASELINE = "baseline"
+BASELINE, FABRICATED = "baseline", "fake_prefix"
 # the arms that have the prefix already; the first one that was measured is compared with the estimate
-PREFIXED = ("fake_prefix", "state_restore", "cached_prefix")
+PREFIXED = (FABRICATED, "state_restore", "cached_prefix")
 ARMS = (BASELINE, *PREFIXED)
 KINDS = ("text only", "with a screenshot")
 
@@ -61,11 +61,16 @@ AGREEMENT_SCHEMA = pa.schema(
                 "estimate_ms",
                 "measured_over_estimate",
                 "measured_over_naive",
+                *(f"{arm}_decode_token_ms" for arm in ARMS),
+                "decode_estimate_token_ms",
+                "decode_over_estimate",
+                "decode_over_baseline",
             )
             for part in ("", "_low", "_high")
         ],
         ("restore_bytes", pa.int64()),
         *[(f"n_{name}", pa.int32()) for name in (*ARMS, "estimate")],
+        ("n_compared", pa.int32()),
         ("baseline_history", pa.string()),
     ]
 )
@@ -78,6 +83,7 @@ class Analysis:
     Attributes:
         steps, kinds, buckets: rows of `AGREEMENT_SCHEMA` as frames.
         fidelity: rows of `fakeprefix.analysis.fidelity.FIDELITY_SCHEMA` as a frame.
+        curve: rows of `fakeprefix.analysis.depth_curve.CURVE_SCHEMA` as a frame.
         replay, tasks: rows of the schemas of these names as frames.
         recorded: what the trace recorded of every row of `replay`: ``decode_s``, ``exec_s``, ``recorded_wall_s``.
         rows: all measurements.
@@ -89,6 +95,7 @@ class Analysis:
     kinds: pd.DataFrame
     buckets: pd.DataFrame
     fidelity: pd.DataFrame
+    curve: pd.DataFrame
     replay: pd.DataFrame
     tasks: pd.DataFrame
     recorded: pd.DataFrame
@@ -157,17 +164,18 @@ def analyse(
 
     arm = next((arm for arm in PREFIXED if (rows.arm == arm).any()), PREFIXED[0])
     measured = planned[planned.status == "measured"]
-    samples = {_key(step): _samples(rows, step, rates, arm) for step in _records(measured)}
+    up_to = settings.plan.get("real_prefix_up_to") or np.inf
+    samples = {_key(step): _samples(rows, step, rates, arm, up_to) for step in _records(measured)}
     steps = pd.DataFrame([_step_row(step, samples[_key(step)], bootstrap) for step in _records(measured)])
     kinds = pd.DataFrame(
         [
-            _group_row("kind", group, samples, bootstrap) | {"kind": kind}
+            _group_row("kind", group, samples, up_to, bootstrap) | {"kind": kind}
             for kind, group in measured.groupby(np.where(measured.image_tokens > 0, *KINDS[::-1]), sort=True)
         ]
     )
     buckets = pd.DataFrame(
         [
-            _group_row("bucket", group, samples, bootstrap) | {"bucket": bucket}
+            _group_row("bucket", group, samples, up_to, bootstrap) | {"bucket": bucket}
             for bucket, group in measured.groupby("bucket", sort=True)
         ]
     )
@@ -175,6 +183,7 @@ def analyse(
     replay = replay_frame(planned, rows, arm, model, bootstrap)
     tasks = task_frame(planned, replay, pd.read_parquet(rejected), settings.imported)
     compared = fidelity.compare(everything, bootstrap, config["equivalence_margin"])
+    curve = depth_curve.curve_frame(rows[rows.arm == arm], bootstrap)
     faithful = fidelity.summarize(compared, settings.fill) | {"logits": fidelity.compare_logits(logits)}
     ratios = {int(row.bucket): getattr(row, "measured_over_estimate", None) for row in _records(buckets)}
     summary = verdict.summarize(
@@ -182,6 +191,9 @@ def analyse(
     ) | {
         "arm": arm,
         "kinds": verdict.plain(kinds),
+        "decode_tokens": int(rows.decode_n.fillna(0).max()),
+        "real_prefix_up_to": settings.plan.get("real_prefix_up_to", 0),
+        "depth_curves": depth_curve.summarize(curve),
         "policies": compare_policies(tasks, replay),
         "diagnosis": diagnose(
             count(rows[rows.arm == arm], model, settings.memory_type),
@@ -191,7 +203,7 @@ def analyse(
         ),
     }
     recorded = planned[[*KEY, *RECORDED]].reset_index(drop=True)
-    return Analysis(steps, kinds, buckets, compared, replay, tasks, recorded, everything, model, summary)
+    return Analysis(steps, kinds, buckets, compared, curve, replay, tasks, recorded, everything, model, summary)
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
@@ -201,6 +213,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
     with replacing(folder / "analysis" / "agreement.csv") as temporary:
         table.reindex(columns=AGREEMENT_SCHEMA.names).to_csv(temporary, index=False)
     write_frame(folder / "analysis" / "fidelity.parquet", analysis.fidelity, fidelity.FIDELITY_SCHEMA)
+    write_frame(folder / "analysis" / "depth.parquet", analysis.curve, depth_curve.CURVE_SCHEMA)
     write_frame(folder / "analysis" / "tasks.parquet", analysis.tasks, TASKS_SCHEMA)
     write_frame(folder / "replay.parquet", analysis.replay, REPLAY_SCHEMA)
     with replacing(folder / "replay.jsonl") as temporary:
@@ -232,6 +245,8 @@ class StepSamples:
         encode, install: image encoding and install of `arm`.
         restore, restore_bytes: reading a kept state, a cost of the cache and no prefill.
         estimate, naive: what arithmetic expects.
+        decode: one decoded token over the prefix and the new tokens, by arm; empty if nothing was decoded.
+        decode_estimate: the same by the benchmark.
         history: what the baseline's prefixes were made of.
     """
 
@@ -243,6 +258,8 @@ class StepSamples:
     restore_bytes: int | None
     estimate: np.ndarray
     naive: np.ndarray
+    decode: dict[str, np.ndarray]
+    decode_estimate: np.ndarray
     n_rows: int
     n_registered: int
     history: str | None
@@ -252,12 +269,26 @@ class StepSamples:
         return self.prompt[self.arm]
 
     @property
+    def whole(self) -> np.ndarray:
+        return self.prompt[BASELINE]
+
+    @property
+    def decoded(self) -> np.ndarray:
+        return self.decode[self.arm]
+
+    @property
+    def decoded_whole(self) -> np.ndarray:
+        return self.decode[BASELINE]
+
+    @property
     def computed(self) -> np.ndarray:
         """Prefill without image encoding, which is a term of its own on both sides."""
         return self.measured - self.encode
 
 
-def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str) -> StepSamples:
+def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str, up_to: float) -> StepSamples:
+    # over longer prefixes the benchmark does not run
+    rates = rates if step.prefix_tokens <= up_to else Rates()
     mine = rows[(rows.task_id == step.task_id) & (rows.step == step.step) & (rows.policy == step.policy)]
     mine = mine[mine.arm.isin(ARMS)]
     counted = mine[mine.status == "ok"]
@@ -272,10 +303,17 @@ def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str) -> StepSampl
         restore_bytes=int(restored.install_bytes.max()) if len(restored) else None,
         estimate=1e3 * np.array(rates.step_samples(*_key(step), step.prefix_tokens)),
         naive=np.array([1e3 * step.new_tokens / rate for rate in rates.naive]),
+        decode={name: _decode_token_ms(part) for name, part in by_arm.items()},
+        decode_estimate=1e3 * np.array(rates.decode.get(step.prefix_tokens + step.new_tokens, [])),
         n_rows=len(mine),
         n_registered=len(counted),
         history=next(iter(by_arm[BASELINE].history.dropna()), None),
     )
+
+
+def _decode_token_ms(rows: pd.DataFrame) -> np.ndarray:
+    decoded = rows[rows.decode_n > 0]
+    return (decoded.decode_ms / decoded.decode_n).to_numpy()
 
 
 def _put(row: dict[str, Any], name: str, estimate: Estimate | None) -> None:
@@ -306,6 +344,13 @@ def _step_row(step: Any, samples: StepSamples, bootstrap: Bootstrap) -> dict[str
     for arm, values in samples.prompt.items():
         row[f"n_{arm}"] = len(values)
         _put(row, f"{arm}_prompt_ms", bootstrap.median(values) if len(values) else None)
+    for arm, values in (samples.decode | {"decode_estimate": samples.decode_estimate}).items():
+        name = f"{arm}_token_ms" if arm == "decode_estimate" else f"{arm}_decode_token_ms"
+        _put(row, name, bootstrap.median(values) if len(values) else None)
+    decoded = samples.decode[samples.arm]
+    for name, reference in (("estimate", samples.decode_estimate), ("baseline", samples.decode[BASELINE])):
+        both = len(decoded) and len(reference)
+        _put(row, f"decode_over_{name}", bootstrap.ratio(decoded, reference) if both else None)
     for name in ("encode", "install", "restore", "estimate"):
         values = getattr(samples, name)
         column = "image_encode_ms" if name == "encode" else f"{name}_ms"
@@ -318,9 +363,14 @@ def _step_row(step: Any, samples: StepSamples, bootstrap: Bootstrap) -> dict[str
     return row
 
 
-def _group_row(level: str, group: pd.DataFrame, samples: dict, bootstrap: Bootstrap) -> dict[str, Any]:
-    """Ratios of sums over the steps of a bucket or of a kind."""
+def _group_row(level: str, group: pd.DataFrame, samples: dict, up_to: float, bootstrap: Bootstrap) -> dict[str, Any]:
+    """Ratios of sums over the steps of a bucket or of a kind.
+
+    Args:
+        up_to: longest prefix that was really computed, in tokens; a ratio is over steps within it only.
+    """
     parts = [samples[_key(step)] for step in _records(group)]
+    compared = [samples[_key(step)] for step in _records(group[group.prefix_tokens <= up_to])]
     row: dict[str, Any] = {
         "level": level,
         "prefix_tokens": int(group.prefix_tokens.median()),
@@ -329,20 +379,26 @@ def _group_row(level: str, group: pd.DataFrame, samples: dict, bootstrap: Bootst
         "rows": sum(part.n_rows for part in parts),
         "rows_registered": sum(part.n_registered for part in parts),
         "arm": parts[0].arm,
-        "n_estimate": min(len(part.estimate) for part in parts),
+        "n_estimate": min((len(part.estimate) for part in compared), default=0),
+        "n_compared": len(compared),
         "baseline_history": "/".join(sorted({part.history for part in parts if part.history})) or None,
     }
     for arm in ARMS:
-        row[f"n_{arm}"] = min(len(part.prompt[arm]) for part in parts)
-    measured, baselines = [part.measured for part in parts], [part.prompt[BASELINE] for part in parts]
-    if all(len(values) for values in measured):
-        computed, estimates = [part.computed for part in parts], [part.estimate for part in parts]
-        if all(len(estimate) for estimate in estimates):
-            _put(row, "measured_over_estimate", bootstrap.ratio_of_sums(computed, estimates))
-            _put(row, "measured_over_naive", bootstrap.ratio_of_sums(computed, [part.naive for part in parts]))
-        if all(len(baseline) for baseline in baselines):
-            _put(row, "speedup", bootstrap.ratio_of_sums(baselines, measured))
-        _put(row, "image_encode_ms", bootstrap.sum_of_medians([part.encode for part in parts]))
+        behind = parts if arm == FABRICATED else compared
+        row[f"n_{arm}"] = min((len(part.prompt[arm]) for part in behind), default=0)
+    encode = [part.encode for part in parts]
+    _put(row, "image_encode_ms", bootstrap.sum_of_medians(encode) if all(map(len, encode)) else None)
+
+    def put_ratio(name: str, above: str, below: str) -> None:
+        pairs = [(getattr(part, above), getattr(part, below)) for part in compared]
+        if pairs and all(len(one) and len(other) for one, other in pairs):
+            _put(row, name, bootstrap.ratio_of_sums(*map(list, zip(*pairs, strict=True))))
+
+    put_ratio("measured_over_estimate", "computed", "estimate")
+    put_ratio("measured_over_naive", "computed", "naive")
+    put_ratio("speedup", "whole", "measured")
+    put_ratio("decode_over_estimate", "decoded", "decode_estimate")
+    put_ratio("decode_over_baseline", "decoded", "decoded_whole")
     return row
 
 

@@ -15,11 +15,13 @@ class Rates:
     Attributes:
         matched: seconds for a chunk of so many tokens at such a depth, ``{(depth, tokens): samples}``.
         naive: tokens per second at depth 0 with one batch of 512, samples of all calls.
+        decode: seconds for decoding one token at such a depth, ``{depth: samples}``.
         chunks: the pieces in which a step's new tokens are computed, ``{(task_id, policy, step): sizes}``.
     """
 
     matched: dict[tuple[int, int], list[float]] = field(default_factory=dict)
     naive: list[float] = field(default_factory=list)
+    decode: dict[int, list[float]] = field(default_factory=dict)
     chunks: dict[tuple[str, str, int], list[int]] = field(default_factory=dict)
 
     def step_samples(self, task_id: str, policy: str, step: int, prefix_tokens: int) -> list[float]:
@@ -50,7 +52,10 @@ def read_rates(files: Iterable[Path]) -> Rates:
         for call in content["calls"]:
             for result in call["results"]:
                 samples = [nanoseconds / 1e9 for nanoseconds in result["samples_ns"]]
-                if call["purpose"] == "naive":
+                if call["purpose"] == "decode":
+                    per_token = [seconds / result["n_gen"] for seconds in samples]
+                    rates.decode.setdefault(result["n_depth"], []).extend(per_token)
+                elif call["purpose"] == "naive":
                     rates.naive += [result["n_prompt"] / seconds for seconds in samples]
                 else:
                     rates.matched.setdefault((result["n_depth"], result["n_prompt"]), []).extend(samples)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from fakeprefix.storage import read_json
 
 JOB_PREFIX = "fidelity/"
 RESTORED, CACHED, FAKE = "state_restore", "cached_prefix", "fake_prefix"
+PREFILL, DECODE = "prefill", "decode"
+# and the column of `turns` that has it, in ms
+QUANTITIES = {PREFILL: "prompt_ms", DECODE: "decode_token_ms"}
 LOGIT_PAIRS = (("cached", "restored"), ("whole", "restored"), ("whole", "cached"))
 # names of really computed prefixes in the table; the others are fills
 REAL = ("restored", "restored again", "cached")
@@ -22,6 +26,7 @@ EQUIVALENT, DIFFERENT, NOT_SHOWN = "equivalent", "different", "not shown"
 
 FIDELITY_SCHEMA = pa.schema(
     [
+        ("quantity", pa.string()),
         ("prefix_tokens", pa.int64()),
         ("new_tokens", pa.int64()),
         ("subject", pa.string()),
@@ -32,8 +37,8 @@ FIDELITY_SCHEMA = pa.schema(
             for name in ("paired_ratio", "median_ratio")
             for part in ("", "_low", "_high")
         ],
-        ("prompt_ms", pa.float64()),
-        ("reference_prompt_ms", pa.float64()),
+        ("subject_ms", pa.float64()),
+        ("reference_ms", pa.float64()),
         ("install_ms", pa.float64()),
         ("install_bytes", pa.int64()),
         ("tost_p", pa.float64()),
@@ -68,6 +73,11 @@ def tost_p(log_ratios: Sequence[float], margin: float) -> float:
     return float(max(above, below))
 
 
+def of_quantity(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The rows of one quantity; tables of earlier versions have prefill only."""
+    return table[table.quantity == quantity] if "quantity" in table else table
+
+
 def judge(ratio: float, low: float, high: float, p: float, alpha: float) -> tuple[str, str]:
     """A verdict and the words for it.
 
@@ -89,6 +99,7 @@ def turns(rows: pd.DataFrame) -> pd.DataFrame:
     again = (mine.arm == RESTORED) & (mine.twin == 1)
     mine["name"] = mine.arm.map(names).fillna(mine.fill)
     mine.loc[again, "name"] = "restored again"
+    mine["decode_token_ms"] = mine.decode_ms / mine.decode_n.where(mine.decode_n > 0)
     return mine
 
 
@@ -103,15 +114,18 @@ def comparisons(names: Iterable[str]) -> list[Comparison]:
 
 
 def compare(rows: pd.DataFrame, bootstrap: Bootstrap, margin: float) -> pd.DataFrame:
-    """One row for each prefix length and comparison, with the columns of `FIDELITY_SCHEMA`.
+    """One row for each quantity, prefix length and comparison, with the columns of `FIDELITY_SCHEMA`.
+
+    Quantities are the prefill of the new tokens and, where tokens were decoded, the decode of one of them.
 
     Args:
         rows: all measurements.
         margin: largest relative difference that counts as none.
     """
     found = []
-    for prefix, group in turns(rows).groupby("prefix_tokens", sort=True):
-        times = group.pivot_table(index="repetition", columns="name", values="prompt_ms")
+    groups = turns(rows).groupby("prefix_tokens", sort=True)
+    for (quantity, column), (prefix, group) in product(QUANTITIES.items(), groups):
+        times = group.pivot_table(index="repetition", columns="name", values=column)
         if "restored" not in times:
             continue
         both = times[[name for name in ("restored", "restored again") if name in times]]
@@ -122,7 +136,8 @@ def compare(rows: pd.DataFrame, bootstrap: Bootstrap, margin: float) -> pd.DataF
             pairs = pd.DataFrame({"subject": times[comparison.subject], "reference": reference}).dropna()
             if len(pairs) < 2:
                 continue
-            found.append(_row(prefix, group, comparison, pairs, bootstrap, margin))
+            row = _row(prefix, group, comparison, pairs, bootstrap, margin)
+            found.append({"quantity": quantity, **row})
     return pd.DataFrame(found, columns=FIDELITY_SCHEMA.names)
 
 
@@ -143,8 +158,8 @@ def _row(
         "rounds": len(pairs),
         **paired.columns("paired_ratio"),
         **medians.columns("median_ratio"),
-        "prompt_ms": float(pairs.subject.median()),
-        "reference_prompt_ms": float(pairs.reference.median()),
+        "subject_ms": float(pairs.subject.median()),
+        "reference_ms": float(pairs.reference.median()),
         "install_ms": float(mine.install_ms.median()),
         "install_bytes": int(mine.install_bytes.median()),
         "tost_p": p,
@@ -179,12 +194,13 @@ def _distance(logits: dict[str, dict[int, float]], one: str, other: str) -> dict
 
 
 def summarize(table: pd.DataFrame, fill: str) -> dict[str, Any]:
-    """Which fill is least biased, what the others would have done, and where the run's own stands.
+    """Which fill is least biased, what the others would have done, and where the run's own stands, in prefill.
 
     Args:
         table: as made by `compare`.
         fill: the fill that the run's other rows were measured with.
     """
+    table = of_quantity(table, PREFILL)
     restored = table[(table.reference == "restored") & ~table.subject.isin(REAL)]
     if not (restored.subject == fill).any():
         return {"measured": False, "fill": fill, "fills": {}, "least_biased": None, "verdict": None, "exceeds": False}

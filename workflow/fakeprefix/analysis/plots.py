@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fakeprefix.analysis.agreement import Analysis
+from fakeprefix.analysis.fidelity import PREFILL, of_quantity
 from fakeprefix.storage import replacing
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour blindness
@@ -124,7 +125,7 @@ def measured_against_estimate(analysis: Analysis) -> Figure:
 def fidelity(analysis: Analysis) -> Figure:
     """Ratio of every fill to a restored prefix against its length, with the margin and the noise floor."""
     figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
-    table = analysis.fidelity
+    table = of_quantity(analysis.fidelity, PREFILL)
     lengths = sorted(table.prefix_tokens.unique())
     places = {length: place for place, length in enumerate(lengths)}
     margin = 100 * analysis.summary["equivalence_margin"]
@@ -199,6 +200,41 @@ def residuals(analysis: Analysis) -> Figure:
         figure.legend(loc="outside upper left")
     axes.set_xlabel("prefix length L, tokens")
     axes.set_ylabel("measured against fitted, %")
+    return figure
+
+
+def depth_curve(analysis: Analysis) -> Figure:
+    """Cost of one token against depth with the fitted lines, and how far measurements are from them."""
+    figure, (above, below) = plt.subplots(
+        2, 1, figsize=(SIZE_INCHES[0], 1.5 * SIZE_INCHES[1]), layout="constrained", sharex=True, height_ratios=(3, 2)
+    )
+    curve = analysis.curve
+    below.axhline(0, color=GREY, linewidth=1)
+    colours = (BLUE, ORANGE, GREEN, PURPLE, "#56B4E9", "#000000")
+    lines = curve.groupby(["quantity", "new_tokens"], sort=False, dropna=False)
+    for number, ((quantity, new_tokens), group) in enumerate(lines):
+        colour = colours[number % len(colours)]
+        what = f"prefill of {int(new_tokens):,} tokens" if quantity == "prefill" else "decode"
+        style = {"color": colour, "marker": "o" if quantity == "prefill" else "s", "linestyle": "none"}
+        _error_bars(above, group.depth, group, "token_ms", 1, label=f"{what}, n = {int(group.n.min())}", **style)
+        above.plot(group.depth, group.fitted_ms, color=colour, linewidth=1)
+        below.plot(
+            group.depth, 100 * group.residual, markersize=5, label="against the line" if number == 0 else None, **style
+        )
+        foretold = group[group.measured_over_foretold.notna()]
+        if len(foretold):
+            percent = foretold[[f"measured_over_foretold{part}" for part in ("", "_low", "_high")]].sub(1)
+            hollow = {**style, "markerfacecolor": "none", "markersize": 8}
+            label = "against a line through shallower depths" if number == 0 else None
+            _error_bars(below, foretold.depth, percent, "measured_over_foretold", 100, label=label, **hollow)
+    above.set_ylabel("ms a token (median, interval)")
+    above.set_ylim(bottom=0)
+    below.set_ylabel("measured against line, %")
+    below.set_xlabel("cells in front, tokens")
+    if len(curve):
+        figure.legend(loc="outside upper left", ncols=2)
+    else:
+        above.text(0.5, 0.5, "needs three depths with as many new tokens", transform=above.transAxes, ha="center")
     return figure
 
 
@@ -288,6 +324,7 @@ PLOTS: dict[str, Callable[[Analysis], Figure]] = {
     "waterfall": waterfall,
     "cumulative": cumulative,
     "fidelity": fidelity,
+    "depth_curve": depth_curve,
     "residuals": residuals,
     "running_order": running_order,
 }

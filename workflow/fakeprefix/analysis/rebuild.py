@@ -14,7 +14,7 @@ from fakeprefix.analysis.agreement import Analysis, Settings, analyse, write_ana
 from fakeprefix.analysis.plots import draw_all
 from fakeprefix.analysis.report import write_report
 from fakeprefix.errors import FakePrefixError, RunError
-from fakeprefix.plan import measured_buckets
+from fakeprefix.plan import measured_buckets, prefix_bound
 from fakeprefix.runs import require_intact
 from fakeprefix.storage import read_json, sha256_file, write_json
 
@@ -76,11 +76,12 @@ def analyse_folder(folder: Path) -> Analysis:
     config = yaml.safe_load((folder / "pipeline" / "config.yaml").read_text(encoding="utf-8"))
     raw, plan = folder / "raw", folder / "trace" / "plan.parquet"
     rates = config["measure"]["repetitions"]["depth_rate"]
+    benched = measured_buckets(plan, prefix_bound("depth_rate", config["measure"]))
     found = analyse(
         folder / "measurements.parquet",
         plan,
         folder / "trace" / "rejected.parquet",
-        [raw / "depth_rate" / f"{bucket}.json" for bucket in measured_buckets(plan)] if rates else [],
+        [raw / "depth_rate" / f"{bucket}.json" for bucket in benched] if rates else [],
         [raw / "fidelity" / f"{length}.logits.json" for length in config["measure"]["fidelity"]["prefix_tokens"]],
         Settings.of_run(
             config["analysis"],

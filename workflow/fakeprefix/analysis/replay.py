@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from fakeprefix.analysis.depth_curve import decode_line
 from fakeprefix.analysis.fit import CostModel
 from fakeprefix.analysis.statistics import Bootstrap
 
@@ -31,6 +32,7 @@ REPLAY_SCHEMA = pa.schema(
         ("ci_low_s", pa.float64()),
         ("ci_high_s", pa.float64()),
         ("full_prefill_s", pa.float64()),
+        ("decode_token_s", pa.float64()),
     ]
 )
 
@@ -65,7 +67,8 @@ def replay_frame(
     """One row a step of the trace, in its order, with the columns of `REPLAY_SCHEMA`.
 
     A step that was measured has its median; one for which others of its bucket stand has the fitted
-    cost, and ``source`` says so; without a fit its cost is missing.
+    cost, and ``source`` says so; without a fit its cost is missing. ``decode_token_s`` is one decoded token
+    behind the step, measured, or else from a line through what was measured; null if nothing was decoded.
 
     Args:
         planned: the plan, columns `PLAN_COLUMNS`.
@@ -95,6 +98,8 @@ def replay_frame(
         value, low, high = (part + encode for part in model.predict_many(prefix, new, images))
         source = np.where(model.extrapolates(prefix, new, images), "extrapolated", "fitted").astype(object)
     repetitions = np.zeros(len(planned), dtype=int)
+    line = decode_line(counted)
+    decode = np.full(len(planned), np.nan) if line is None else line[0] + line[1] * (prefix + new)
     places = {tuple(key): place for place, key in enumerate(planned[KEY].itertuples(index=False, name=None))}
     for key, group in counted.groupby(KEY, sort=False):
         place = places.get(key)
@@ -103,6 +108,8 @@ def replay_frame(
             value[place], low[place], high[place] = time.value, time.low, time.high
             encode[place] = group.image_encode_ms.median()
             source[place], repetitions[place] = "measured", len(group)
+            if (group.decode_n > 0).all():
+                decode[place] = (group.decode_ms / group.decode_n).median()
     full = np.full(len(planned), np.nan)
     for policy in planned.policy.unique():
         mine = (planned.policy == policy).to_numpy()
@@ -118,6 +125,7 @@ def replay_frame(
         ci_low_s=low / 1e3,
         ci_high_s=high / 1e3,
         full_prefill_s=full / 1e3,
+        decode_token_s=decode / 1e3,
     )
 
 

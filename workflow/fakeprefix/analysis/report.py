@@ -67,10 +67,12 @@ def write_report(folder: Path, template: Path) -> None:
     summary = read_json(folder / "summary.json")
     arms = [arm for arm in ("baseline", *ARM_WORDS) if agreement[f"n_{arm}"].fillna(0).max() > 0]
     rejected = pd.read_parquet(folder / "trace" / "rejected.parquet")
+    curve = pd.read_parquet(folder / "analysis" / "depth.parquet")
+    shown = {"fidelity": summary["fidelity"]["measured"], "depth_curve": len(curve) > 0}
     plots = [
         {"name": name, "caption": _caption(template.parent, name), "svg": svg(folder / "analysis" / f"{name}.svg")}
         for name in PLOTS
-        if name != "fidelity" or summary["fidelity"]["measured"]
+        if shown.get(name, True)
     ]
     write_text(
         folder / "report.html",
@@ -97,6 +99,10 @@ def write_report(folder: Path, template: Path) -> None:
             steps=plain(agreement[agreement.level == "step"].sort_values("prefix_tokens")),
             kinds=plain(agreement[agreement.level == "kind"]),
             buckets=plain(agreement[agreement.level == "bucket"]),
+            curve=plain(curve),
+            curve_statements=[curve_statement(line) for line in summary["depth_curves"]],
+            decoded=bool((agreement[f"{summary['arm']}_decode_token_ms"].notna()).any()),
+            decode_tokens=summary["decode_tokens"],
             fidelity=plain(pd.read_parquet(folder / "analysis" / "fidelity.parquet")),
             tasks=plain(pd.read_parquet(folder / "analysis" / "tasks.parquet")),
             rejected=plain(rejected),
@@ -159,6 +165,18 @@ def logits_statement(logits: list[dict[str, Any]]) -> str:
     return (
         f"Log probabilities of the first token behind a real prefix. {'. '.join(parts)}. A whole prompt is "
         "cut into batches elsewhere than a prefix with new tokens behind it, which changes the order of additions."
+    )
+
+
+def curve_statement(line: dict[str, Any]) -> str:
+    """What the cost of one token is at any depth, how far measurements are from it, and how well it foretells."""
+    what = "Decode" if line["quantity"] == "decode" else f"Prefill of {line['new_tokens']:,} tokens"
+    return (
+        f"{what}: a token costs {interval(line, 'a_ms')} ms and {interval(line, 'b_ms_per_1000_cells')} ms for every "
+        f"1,000 cells, over {line['lengths']} depths from {line['from_depth']:,} to {line['to_depth']:,} "
+        f"(n = {line['n']}); medians lie within {percent(line['max_residual'])} of the line. The deepest took "
+        f"{interval(line, 'measured_over_foretold')} times what the shallower ones, up to "
+        f"{line['foretold_from_depth']:,}, foretell."
     )
 
 

@@ -12,6 +12,8 @@ PRIME = "prime"
 # tasks in the summary; analysis/tasks.parquet has all
 MAX_TASKS = 100
 AGREES, UNDECIDED, DISAGREES, MISSING = "agrees", "undecided", "disagrees", "missing"
+# no prefix of such a length was really computed, on purpose
+NOT_COMPARED = "not compared"
 
 
 def summarize(
@@ -38,7 +40,8 @@ def summarize(
     errors = rows[rows.status != "ok"]
     margin = config["agreement_margin"]
     has_estimate = "n_estimate" in buckets and bool(buckets.n_estimate.max())
-    agreements = [agreement(row, margin) for row in buckets.itertuples(index=False)] if has_estimate else []
+    found_by_bucket = [agreement(row, margin) for row in buckets.itertuples(index=False)] if has_estimate else []
+    agreements = [found for found in found_by_bucket if found != NOT_COMPARED]
     drifted = drift_problem(drift, config["max_drift"])
     complete = tasks[tasks.complete] if len(tasks) else tasks
     return {
@@ -46,7 +49,7 @@ def summarize(
         "registered": errors.empty,
         "has_estimate": has_estimate,
         "agrees": has_estimate and all(found == AGREES for found in agreements),
-        "agreement_by_bucket": dict(zip([str(bucket) for bucket in buckets.bucket], agreements, strict=False)),
+        "agreement_by_bucket": dict(zip([str(bucket) for bucket in buckets.bucket], found_by_bucket, strict=False)),
         "drifted": drifted,
         "fidelity": faithful,
         "margin": margin,
@@ -78,10 +81,12 @@ def summarize(
 def agreement(row: Any, margin: float) -> str:
     """How one bucket's measurement stands to its estimate.
 
-    Within the margin it agrees; outside with all of its interval it disagrees; in between the
-    repetitions do not suffice to tell.
+    A bucket without a step whose prefix was really computed is not compared. Within the margin it agrees;
+    outside with all of its interval it disagrees; in between the repetitions do not suffice to tell.
     """
     ratio = getattr(row, "measured_over_estimate", None)
+    if not row.n_compared:
+        return NOT_COMPARED
     if ratio is None or pd.isna(ratio):
         return MISSING
     if abs(ratio - 1) <= margin:

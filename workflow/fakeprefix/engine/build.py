@@ -9,8 +9,10 @@ import sys
 from collections import deque
 from pathlib import Path
 
+from fakeprefix.engine.device import BACKEND_FLAGS, CPU, KERNEL_COMPILER, require_device
 from fakeprefix.engine.source import tree_diff
 from fakeprefix.errors import EngineError
+from fakeprefix.host import this_cpu
 from fakeprefix.progress import Progress
 from fakeprefix.storage import read_json, sha256_file, write_json, write_text
 
@@ -54,9 +56,10 @@ FLAVOUR_FLAGS = {
 }
 
 
-def cmake_flags(flavour: str, native: bool) -> dict[str, str]:
-    """The CMake variables of a flavour, ``fast`` or ``checked``."""
-    return COMMON_FLAGS | FLAVOUR_FLAGS[flavour] | {"GGML_NATIVE": "ON" if native else "OFF"}
+def cmake_flags(flavour: str, native: bool, backend: str = CPU) -> dict[str, str]:
+    """The CMake variables of a flavour, ``fast`` or ``checked``; the checked build always computes on the CPU."""
+    flags = COMMON_FLAGS | FLAVOUR_FLAGS[flavour] | {"GGML_NATIVE": "ON" if native else "OFF"}
+    return flags | BACKEND_FLAGS[backend] if flavour == "fast" else flags
 
 
 def build_engine(
@@ -68,6 +71,7 @@ def build_engine(
     manifest: Path,
     *,
     native: bool,
+    backend: str,
     jobs: int,
     ccache: bool,
 ) -> None:
@@ -81,14 +85,16 @@ def build_engine(
         source_manifest: from `prepare_source`.
         manifest: written when the binaries are complete.
         native: compile for this machine's CPU.
+        backend: ``cpu``, ``cuda`` or ``vulkan``, for the fast build.
         jobs: parallel jobs, 0 for one a core.
         ccache: use ccache where it is installed.
 
     Raises:
         EngineError: compiling failed (the message has the last lines), or asserts are not what the
-            flavour promises.
+            flavour promises, or there is no device for the backend.
     """
-    flags = cmake_flags(flavour, native)
+    devices = require_device(backend)
+    flags = cmake_flags(flavour, native, backend)
     environment = build_environment(tree.parent)
     if ccache and shutil.which("ccache"):
         flags |= {"CMAKE_C_COMPILER_LAUNCHER": "ccache", "CMAKE_CXX_COMPILER_LAUNCHER": "ccache"}
@@ -131,6 +137,11 @@ def build_engine(
             "compiler": first_line(["c++", "--version"]),
             "cmake": first_line([tool("cmake"), "--version"]),
             "asserts": asserts,
+            # native code may not run, or run slower, anywhere else
+            "compiled_for": this_cpu() if native else None,
+            "backend": backend,
+            "devices": devices,
+            "kernel_compiler": first_line([KERNEL_COMPILER[backend], "--version"]) if backend != CPU else None,
             "binaries": {
                 name: {"sha256": sha256_file(path), "bytes": path.stat().st_size} for name, path in binaries.items()
             },

@@ -11,7 +11,7 @@ from typing import Any
 
 from fakeprefix.engine.memory_check import Setup, try_operations
 from fakeprefix.errors import EngineError, RequestRefused
-from fakeprefix.model.shapes import MICRO_SHAPES
+from fakeprefix.model.presets import MICRO_SHAPES
 from fakeprefix.model.synthetic import write_micro_model
 from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.progress import Progress

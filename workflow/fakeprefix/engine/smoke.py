@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from fakeprefix.engine.device import CPU, listed_devices
 from fakeprefix.errors import EngineError
 from fakeprefix.server.client import Timings
 from fakeprefix.server.process import running_server
@@ -28,6 +29,7 @@ def smoke_test(
     mmproj: Path | None,
     image: StepImage | None,
     fill: str | None,
+    backend: str,
     output: Path,
     log_path: Path,
 ) -> None:
@@ -35,12 +37,16 @@ def smoke_test(
 
     Args:
         fill: content of fabricated cells; None if the run fabricates none, the request is then a whole prompt.
+        backend: that the build is for; it must see a device of that kind.
         image: one of the trace's images; an image of its size must have as many tokens as the trace says.
 
     Raises:
         EngineError: the model's memory cannot hold a fabricated prefix, or the request did not register.
         ServerError: the server did not start.
     """
+    devices = listed_devices(binary)
+    if backend != CPU and not devices:
+        raise EngineError(f"engine.build.backend: {backend}, and the engine sees no device; look at its driver")
     log_path.unlink(missing_ok=True)
     with running_server(binary, settings, model, mmproj, log_path) as server:
         props = server.client.props()
@@ -73,6 +79,7 @@ def smoke_test(
             "requested": settings.as_dict(),
             "modalities": props["modalities"],
             "build_info": props["build_info"],
+            "devices": devices,
             "start_s": round(server.start_s, 3),
         },
     )

@@ -88,7 +88,8 @@ def engine_key(spec: dict[str, Any], series: Series, build: dict[str, Any], cpu:
     """Name of the folder below ``resources/engine``: source, patches and flags decide it."""
     flags = sha256_file(Path(__file__).with_name("flags.cmake"))
     code = sha256_file(Path(__file__).with_name("build.py"))
-    what = [source_state(spec), series.sha256, build["native"], cpu if build["native"] else "", flags, code]
+    cpu = cpu if build["native"] else ""
+    what = [source_state(spec), series.sha256, build["native"], cpu, build.get("backend", "cpu"), flags, code]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
 
 

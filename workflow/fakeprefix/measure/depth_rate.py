@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ def bench_depths(
 ) -> None:
     """One call of the benchmark for each distinct prefix length, and one for the naive rate.
 
-    The server's probe runs in front of them and behind them, so that drift against the jobs that are
-    compared with the rates is seen.
+    If the run decodes, one more for each length that a context has when decoding begins. The server's
+    probe runs in front of them and behind them, so that drift against the jobs that are compared with
+    the rates is seen.
 
     Args:
         life: the server that probes.
@@ -66,17 +68,24 @@ def bench_depths(
         MeasureError: the benchmark failed or answered something else than was asked.
     """
     depths = sorted({step.prefix_tokens for step in steps})
-    progress = Progress("depth rate", sum(depths) + NAIVE_TOKENS)
+    # the first token belongs to the prefill
+    n_decode = life.decode_tokens - 1
+    decode_depths = sorted({step.total_tokens for step in steps}) if n_decode else []
+    progress = Progress("depth rate", sum(depths) + sum(decode_depths) + NAIVE_TOKENS)
     log_path = life.log_path.with_suffix(".bench.log")
     calls = []
     _probe(life, probes[0], bucket)
     with timing_slot(), progress.ticking():
-        calls.append(call_bench(binary, life.settings, life.model, 0, [NAIVE_TOKENS], repetitions, log_path, "naive"))
+        bench = partial(call_bench, binary, life.settings, life.model, repetitions=repetitions, log_path=log_path)
+        calls.append(bench(0, [NAIVE_TOKENS], purpose="naive"))
         progress.advance(NAIVE_TOKENS, "depth 0")
         for depth in depths:
             sizes = sorted({piece for step in steps if step.prefix_tokens == depth for piece in chunks(step)})
-            calls.append(call_bench(binary, life.settings, life.model, depth, sizes, repetitions, log_path, "matched"))
+            calls.append(bench(depth, sizes, purpose="matched"))
             progress.advance(depth, f"depth {depth}")
+        for depth in decode_depths:
+            calls.append(bench(depth, [], purpose="decode", n_decode=n_decode))
+            progress.advance(depth, f"decode at depth {depth}")
     _probe(life, probes[1], bucket)
     pieces = [
         {"task_id": step.task_id, "policy": step.policy, "step": step.step, "chunks": chunks(step)} for step in steps
@@ -100,8 +109,12 @@ def call_bench(
     repetitions: int,
     log_path: Path,
     purpose: str,
+    n_decode: int = 0,
 ) -> dict[str, Any]:
     """One call of ``llama-bench``: prefill of `sizes` tokens each over `depth` cells that it computes first.
+
+    Args:
+        n_decode: tokens to decode over these cells, one after another; 0 for none.
 
     Returns:
         What was asked, the command, and its JSON with all samples, in ns.
@@ -110,7 +123,7 @@ def call_bench(
         MeasureError: it failed or answered something else than was asked.
     """
     command = [str(binary), "--model", str(model), *settings.bench_arguments()]
-    command += ["--n-prompt", ",".join(map(str, sizes)), "--n-gen", "0", "--n-depth", str(depth)]
+    command += ["--n-prompt", ",".join(map(str, sizes)) or "0", "--n-gen", str(n_decode), "--n-depth", str(depth)]
     command += ["--repetitions", str(repetitions), "--output", "json"]
     environment = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
     environment["OMP_NUM_THREADS"] = str(settings.threads)
@@ -122,7 +135,8 @@ def call_bench(
         results = json.loads(done.stdout)
     except json.JSONDecodeError as error:
         raise MeasureError(f"llama-bench at depth {depth}: its output is not JSON ({error.msg})") from None
-    answered = {(result["n_prompt"], result["n_depth"]) for result in results}
-    if missing := [size for size in sizes if (size, depth) not in answered]:
-        raise MeasureError(f"llama-bench at depth {depth} did not measure {missing[0]} tokens")
+    answered = {(result["n_prompt"], result["n_gen"], result["n_depth"]) for result in results}
+    asked = [(size, 0, depth) for size in sizes] + [(0, n_decode, depth)] * bool(n_decode)
+    if missing := [what for what in asked if what not in answered]:
+        raise MeasureError(f"llama-bench at depth {depth} did not measure {sum(missing[0][:2])} tokens")
     return {"purpose": purpose, "depth": depth, "sizes": list(sizes), "command": command[1:], "results": results}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fakeprefix.errors import MeasureError
+from fakeprefix.host import this_cpu
 from fakeprefix.measure.arms import BASELINE, CACHED_PREFIX, STATE_RESTORE, arm_request, image_loader
 from fakeprefix.measure.guard import timing_slot
 from fakeprefix.measure.records import RecordWriter
@@ -63,10 +65,15 @@ class ServerLife:
 
         Args:
             final: ``<run folder>/raw/<arm>/<bucket or length>[.<part>].jsonl``; says the job's name.
-            inputs: `summary` (``trace/plan.json``), `model`, `mmproj` (or nothing) and `server_config`.
+            inputs: `host` (``host/snapshot.json``), `engine` (``engine/manifest.json``), `summary`
+                (``trace/plan.json``), `model`, `mmproj` (or nothing) and `server_config`.
             params: `server`, and the sections `run` and `measure` of the configuration.
             log: of the rule; the server's goes beside it.
+
+        Raises:
+            MeasureError: this is another kind of machine than that of the snapshot or the engine.
         """
+        require_same_machine(Path(inputs.host), Path(inputs.engine))
         plan, measure = read_json(inputs.summary), params.measure
         return cls(
             run_folder=final.parents[2],
@@ -131,6 +138,25 @@ class ServerLife:
         # Snakemake deletes the output before it reruns a rule; the link keeps the rows until they are moved
         writer.finish(self.final)
         kept.hardlink_to(self.final)
+
+
+def require_same_machine(snapshot: Path, engine: Path) -> None:
+    """Raise MeasureError if this is another kind of CPU than that of the snapshot, or than the engine is made for.
+
+    On a cluster jobs may land on nodes of another kind; their times must not be mixed.
+    """
+    cpu = this_cpu()
+    taken = read_json(snapshot)["cpu"]["model"]
+    if str(taken) != cpu:
+        raise MeasureError(
+            f"this node has {cpu!r}, the run's snapshot is of {taken!r}; send all jobs to one kind of node"
+        )
+    made_for = read_json(engine)["compiled_for"]
+    if made_for not in (None, cpu):
+        raise MeasureError(
+            f"this node has {cpu!r}, the engine was compiled for {made_for!r}; remove it, or send all "
+            "jobs to one kind of node"
+        )
 
 
 def measure_bucket(

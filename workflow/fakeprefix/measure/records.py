@@ -113,14 +113,19 @@ def expected_counts(prefix: int, new: int, source: str, memory_type: str) -> Exp
     )
 
 
-def mismatch(expected: Expected, timings: Timings) -> str | None:
-    """What the server counted otherwise than expected; None if the repetition counts."""
+def mismatch(expected: Expected, timings: Timings, n_predict: int = 1) -> str | None:
+    """What the server counted otherwise than expected; None if the repetition counts.
+
+    Args:
+        n_predict: tokens that were asked for, the first included.
+    """
     pairs = {
         "cache_n": (expected.cache_n, timings.cache_n),
         "prompt_n": (expected.prompt_n, timings.prompt_n),
         "prefix_source": (expected.prefix_source, timings.prefix_source),
         "seq_pos_max_attn": (expected.pos_max_attn, timings.seq_pos_max_attn),
         "seq_pos_max_recr": (expected.pos_max_recr, timings.seq_pos_max_recr),
+        "predicted_n": (n_predict, timings.predicted_n),
     }
     wrong = [f"{name}: expected {want}, got {got}" for name, (want, got) in pairs.items() if want != got]
     if timings.prompt_ms <= 0:

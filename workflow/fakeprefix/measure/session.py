@@ -169,8 +169,8 @@ class Session:
             twin=twin,
         )
         self._order += 1
-        # the first token belongs to the prefill, and a prime needs no other
-        n_predict = 1 if arm == PRIME else self.decode_tokens
+        # the first token belongs to the prefill; a prime needs no other, and a probe is of the prefill only
+        n_predict = 1 if arm in (PRIME, PROBE) else self.decode_tokens
         clocks = Clocks.now()
         try:
             answer = self.client.complete(
@@ -186,17 +186,23 @@ class Session:
         except FakePrefixError as error:
             self._write(replace(record, error=str(error), wall_s=clocks.elapsed_s()))
             raise ServerError(f"{self.name}: {error}; the server's log is {self.server.log_path}") from error
-        return self._write(self._completed(record, timings, request, clocks, primed_ms))
+        return self._write(self._completed(record, timings, request, clocks, n_predict, primed_ms))
 
     def _write(self, record: Record) -> Record:
         self.writer.append(record)
         return record
 
     def _completed(
-        self, record: Record, timings: Timings, request: ArmRequest, clocks: "Clocks", primed_ms: float | None
+        self,
+        record: Record,
+        timings: Timings,
+        request: ArmRequest,
+        clocks: "Clocks",
+        n_predict: int,
+        primed_ms: float | None,
     ) -> Record:
         expected = expected_counts(record.prefix_tokens, record.new_tokens, request.prefix_source, self.memory_type)
-        problem = mismatch(expected, timings) or clocks.problem()
+        problem = mismatch(expected, timings, n_predict) or clocks.problem()
         self.server_s += (timings.install_ms + timings.prompt_ms + timings.predicted_ms) / 1e3
         return replace(
             record,

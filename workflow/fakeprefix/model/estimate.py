@@ -1,9 +1,11 @@
 """How much memory and about how long: said before anything is built."""
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 from fakeprefix.errors import ModelError
@@ -11,9 +13,34 @@ from fakeprefix.model.gguf_file import ModelFacts
 
 BYTES_PER_ELEMENT = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "q4_1": 20 / 32}
 
-# seen in this project with the CPU backend: 20 GFLOP/s a core on the tiny model, 85 on a 35B-A3B.
-# The lower one is assumed, so that an estimate is rather too long.
-FLOPS_PER_CORE = 20e9
+
+@dataclass(frozen=True)
+class Speed:
+    """What one core of an ordinary server does with the CPU backend, in FLOP a second.
+
+    Attributes:
+        weights: multiplying with quantized matrices, many tokens at once.
+        attention: reading keys and values.
+        decode: multiplying with matrices, one token at a time, which memory bounds.
+    """
+
+    weights: float
+    attention: float
+    decode: float
+
+
+# by the model's width; seen in this project with the synthetic models on two cores of a shared machine
+SPEEDS = {512: Speed(18e9, 7e9, 3e9), 2048: Speed(85e9, 35e9, 20e9)}
+# a server reads its weights from the page cache, in bytes a second, and needs some time in any case
+LOAD_BYTES_PER_S, START_S = 1.5e9, 3.0
+# the text of a warm-up, and the short prefix of which a tile is made
+WARM_UP_TOKENS = 256 + 512
+# both builds without a compiler cache, in seconds of one core
+BUILD_CORE_S = 2040.0
+# the contract tests on the tiny model
+CONTRACT_S = 120.0
+# random blocks are written with so many bytes a second
+WRITE_BYTES_PER_S = 90e6
 
 
 @dataclass(frozen=True)
@@ -81,13 +108,40 @@ def refuse_if_too_large(need: MemoryNeed, available: int) -> None:
         )
 
 
-def prefill_seconds(facts: ModelFacts, prefix: int, new: int, threads: int) -> float:
-    """About how long `new` tokens take over `prefix` cells.
+def speed_of(facts: ModelFacts) -> Speed:
+    """Interpolated in the logarithm of the model's width; outside of the known widths the nearest one's."""
+    widths = sorted(SPEEDS)
 
-    2 FLOP a weight and token, and 4 FLOP a head element, cell and token for the attention.
-    """
-    attention = 4.0 * facts.n_attention_layers * facts.n_head * facts.head_dim * (prefix + new / 2)
-    return new * (2.0 * facts.active_parameters + attention) / (threads * FLOPS_PER_CORE)
+    def at(name: str) -> float:
+        logs = [math.log(getattr(SPEEDS[width], name)) for width in widths]
+        return math.exp(np.interp(math.log(facts.n_embd), [math.log(width) for width in widths], logs))
+
+    return Speed(at("weights"), at("attention"), at("decode"))
+
+
+def attention_flops(facts: ModelFacts) -> float:
+    """4 FLOP a head element: what one new token does with one cell, over all layers."""
+    return 4.0 * facts.n_attention_layers * facts.n_head * facts.head_dim
+
+
+def prefill_seconds(facts: ModelFacts, prefix: int, new: int, threads: int) -> float:
+    """About how long `new` tokens take over `prefix` cells on a CPU: 2 FLOP a weight and token, and the attention."""
+    speed = speed_of(facts)
+    token = 2.0 * facts.active_parameters / speed.weights
+    token += attention_flops(facts) * (prefix + new / 2) / speed.attention
+    return new * token / threads
+
+
+def decode_seconds(facts: ModelFacts, depth: int, tokens: int, threads: int) -> float:
+    """About how long decoding `tokens` one after another takes behind `depth` cells on a CPU."""
+    speed = speed_of(facts)
+    token = 2.0 * facts.active_parameters / speed.decode + attention_flops(facts) * depth / speed.attention
+    return tokens * token / threads
+
+
+def start_seconds(facts: ModelFacts, threads: int) -> float:
+    """About how long it takes until a server has started and is warm."""
+    return START_S + facts.weight_bytes / LOAD_BYTES_PER_S + prefill_seconds(facts, 0, WARM_UP_TOKENS, threads)
 
 
 def describe_seconds(seconds: float) -> str:
@@ -100,5 +154,5 @@ def describe_seconds(seconds: float) -> str:
 
 
 def estimate_record(need: MemoryNeed, seconds: dict[str, float]) -> dict[str, Any]:
-    """What ``make plan`` prints, as data."""
+    """What ``make plan`` prints, as data; `seconds` by stage, in their order."""
     return {"memory_bytes": need.as_dict(), "seconds": {name: round(value, 1) for name, value in seconds.items()}}

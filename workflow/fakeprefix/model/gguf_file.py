@@ -1,6 +1,7 @@
 """What a GGUF file says about itself, read before anything is built or measured."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from gguf import GGMLQuantizationType, GGUFReader
 from gguf.constants import MODEL_ARCH_NAMES
 
 from fakeprefix.errors import ModelError
-from fakeprefix.model.shapes import preset_named
+from fakeprefix.model.presets import preset_named
+from fakeprefix.model.tensor_types import n_bytes
 from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.storage import sha256_file
 
@@ -32,6 +34,7 @@ class ModelFacts:
         active_parameters: weights that take part in computing one token.
         n_head, head_dim: of the attention layers.
         n_vocab: size of the vocabulary.
+        n_expert: experts of a layer, 0 without.
         image: geometry of images, None without a projector.
     """
 
@@ -47,6 +50,7 @@ class ModelFacts:
     n_head: int
     head_dim: int
     n_vocab: int
+    n_expert: int = 0
     image: ImageGeometry | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -58,43 +62,29 @@ class ModelFacts:
         return cls(**{**values, "image": ImageGeometry(**image) if image else None})
 
 
-def facts_of_preset(name: str, n_vocab: int | None = None) -> ModelFacts:
+def facts_of_preset(name: str, shape: Mapping[str, int] | None = None, n_vocab: int | None = None) -> ModelFacts:
     """Facts of a synthetic model that need not exist yet.
 
     Args:
-        name: key of `PRESETS`.
+        name: key of `fakeprefix.model.presets.PRESETS`.
+        shape: other dimensions than the preset's, see `preset_named`.
         n_vocab: size of the vocabulary, if another one than the preset's.
+
+    Raises:
+        ModelError: no such preset or dimension.
     """
-    preset = preset_named(name)
+    preset = preset_named(name, shape)
     text, vision = preset.text, preset.vision
     n_vocab = n_vocab or preset.n_vocab
     tensors = list(text.tensors(n_vocab))
-    active = 0.0
-    for tensor in tensors:
-        if tensor.name == "token_embd.weight":
-            continue
-        used = text.n_expert_used / text.n_expert if "_exps." in tensor.name else 1.0
-        active += tensor.n_elements * used
-    n_recurrent = text.n_layer - text.n_attention_layers
-    state = text.ssm_state * text.ssm_inner + (text.ssm_conv - 1) * text.ssm_conv_channels
-    weights = sum(tensor.n_bytes(GGMLQuantizationType[preset.weight_type]) for tensor in tensors)
-    vision_type = GGMLQuantizationType[preset.vision_weight_type]
-    weights += sum(tensor.n_bytes(vision_type) for tensor in vision.tensors(text.n_embd))
-    return ModelFacts(
-        architecture=text.architecture,
-        n_embd=text.n_embd,
-        n_ctx_train=text.context_length,
-        n_attention_layers=text.n_attention_layers,
-        n_recurrent_layers=n_recurrent,
-        kv_elements_per_cell=2 * text.n_attention_layers * text.n_head_kv * text.head_dim,
-        recurrent_bytes=4 * n_recurrent * state,
-        weight_bytes=weights,
-        active_parameters=int(active),
-        n_head=text.n_head,
-        head_dim=text.head_dim,
-        n_vocab=n_vocab,
-        image=ImageGeometry(vision.patch, vision.merge),
-    )
+    weights = sum(n_bytes(tensor, GGMLQuantizationType[preset.weight_type]) for tensor in tensors)
+    image = None
+    if vision is not None:
+        vision_type = GGMLQuantizationType[preset.vision_weight_type]
+        weights += sum(n_bytes(tensor, vision_type) for tensor in vision.tensors(text.n_embd))
+        image = ImageGeometry(vision.patch, vision.merge)
+    keys = Keys(f"model.preset: {name}", text.architecture, text.metadata())
+    return _facts(keys, [(tensor.name, tensor.n_elements) for tensor in tensors], n_vocab, weights, image)
 
 
 def facts_of_files(model: Path, mmproj: Path | None) -> ModelFacts:
@@ -109,49 +99,86 @@ def facts_of_files(model: Path, mmproj: Path | None) -> ModelFacts:
     architecture = fields.get("general.architecture", "")
     if architecture not in MODEL_ARCH_NAMES.values() or architecture == "clip":
         raise ModelError(f"model.path: {model}: architecture {architecture!r} is not supported")
+    own = {key.removeprefix(f"{architecture}."): value for key, value in fields.items()}
+    keys = Keys(f"model.path: {model}", architecture, own)
+    tensors = [tensor for shard in shards for tensor in GGUFReader(shard).tensors]
+    n_vocab = next((int(t.shape[1]) for t in tensors if t.name == "token_embd.weight"), 0)
+    image, projector_bytes = (None, 0)
+    if mmproj is not None:
+        image, projector_bytes = _projector(mmproj, keys.value("embedding_length")), mmproj.stat().st_size
+    weights = sum(shard.stat().st_size for shard in shards) + projector_bytes
+    return _facts(keys, [(t.name, int(t.n_elements)) for t in tensors], n_vocab, weights, image)
 
-    def value(key: str, default: Any = None) -> Any:
-        found = fields.get(f"{architecture}.{key}", default)
+
+@dataclass(frozen=True)
+class Keys:
+    """GGUF keys of a model without the architecture's prefix; `source` is for error messages."""
+
+    source: str
+    architecture: str
+    values: Mapping[str, Any]
+
+    def value(self, key: str, default: Any = None) -> Any:
+        found = self.values.get(key, default)
         if found is None:
-            raise ModelError(f"model.path: {model}: has no {architecture}.{key}")
+            raise ModelError(f"{self.source}: has no {self.architecture}.{key}")
         return found
 
+    def recurrent_layers(self) -> set[int]:
+        n_layer = self.value("block_count")
+        if interval := self.values.get("full_attention_interval"):
+            return {layer for layer in range(n_layer) if (layer + 1) % interval}
+        if "ssm.state_size" in self.values:
+            heads = self.values.get("attention.head_count_kv", 0)
+            heads = heads if isinstance(heads, list) else [heads] * n_layer
+            return {layer for layer, n in enumerate(heads) if not n}
+        return set()
+
+
+def _facts(
+    keys: Keys,
+    tensors: Sequence[tuple[str, int]],
+    n_vocab: int,
+    weight_bytes: int,
+    image: ImageGeometry | None,
+) -> ModelFacts:
+    """Facts from keys and tensors.
+
+    Args:
+        tensors: name and number of elements of each.
+    """
+    value = keys.value
     n_layer, n_embd = value("block_count"), value("embedding_length")
     n_head = _largest(value("attention.head_count", 0))
     head_dim = value("attention.key_length", n_embd // n_head if n_head else 0)
     head_dim_v = value("attention.value_length", head_dim)
-    recurrent = _recurrent_layers(fields, architecture, n_layer)
+    recurrent = keys.recurrent_layers()
     heads_kv = value("attention.head_count_kv", n_head)
     heads_kv = heads_kv if isinstance(heads_kv, list) else [heads_kv] * n_layer
     kv_heads = sum(n for layer, n in enumerate(heads_kv) if layer not in recurrent)
     state = value("ssm.state_size", 0) * value("ssm.inner_size", 0)
     channels = value("ssm.inner_size", 0) + 2 * value("ssm.group_count", 0) * value("ssm.state_size", 0)
     state += (value("ssm.conv_kernel", 1) - 1) * channels
-
-    tensors = [tensor for shard in shards for tensor in GGUFReader(shard).tensors]
     experts, used = value("expert_count", 0), value("expert_used_count", 0)
     active = sum(
-        int(t.n_elements) * (used / experts if experts and "_exps" in t.name else 1)
-        for t in tensors
-        if not t.name.startswith("token_embd")
+        n_elements * (used / experts if experts and "_exps" in name else 1)
+        for name, n_elements in tensors
+        if not name.startswith("token_embd")
     )
-    n_vocab = next((int(t.shape[1]) for t in tensors if t.name == "token_embd.weight"), 0)
-    image, projector_bytes = (None, 0)
-    if mmproj is not None:
-        image, projector_bytes = _projector(mmproj, n_embd), mmproj.stat().st_size
     return ModelFacts(
-        architecture=architecture,
+        architecture=keys.architecture,
         n_embd=n_embd,
         n_ctx_train=value("context_length"),
         n_attention_layers=n_layer - len(recurrent),
         n_recurrent_layers=len(recurrent),
         kv_elements_per_cell=kv_heads * (head_dim + head_dim_v),
         recurrent_bytes=4 * len(recurrent) * state,
-        weight_bytes=sum(shard.stat().st_size for shard in shards) + projector_bytes,
+        weight_bytes=weight_bytes,
         active_parameters=int(active),
         n_head=n_head,
         head_dim=head_dim,
         n_vocab=n_vocab,
+        n_expert=experts,
         image=image,
     )
 
@@ -160,17 +187,6 @@ def describe_files(model: Path, mmproj: Path | None) -> dict[str, Any]:
     """Names, sizes in bytes and digests of all files of a model."""
     files = _shards(model) + ([mmproj] if mmproj else [])
     return {"files": [{"name": f.name, "bytes": f.stat().st_size, "sha256": sha256_file(f)} for f in files]}
-
-
-def _recurrent_layers(fields: dict[str, Any], architecture: str, n_layer: int) -> set[int]:
-    interval = fields.get(f"{architecture}.full_attention_interval")
-    if interval:
-        return {layer for layer in range(n_layer) if (layer + 1) % interval}
-    if f"{architecture}.ssm.state_size" in fields:
-        heads = fields.get(f"{architecture}.attention.head_count_kv", 0)
-        heads = heads if isinstance(heads, list) else [heads] * n_layer
-        return {layer for layer, n in enumerate(heads) if not n}
-    return set()
 
 
 def _projector(mmproj: Path, n_embd: int) -> ImageGeometry:

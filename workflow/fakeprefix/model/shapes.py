@@ -1,12 +1,8 @@
-"""Shapes of the models that can be generated, and of those that are only measured."""
+"""Shapes of the models that can be generated: which tensors and keys a model of such dimensions has."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-from fakeprefix.errors import ModelError
 
 TensorKind = Literal["matrix", "norm", "router", "decay", "time_step", "convolution", "zero"]
 
@@ -32,29 +28,14 @@ class TensorSpec:
             total *= dim
         return total
 
-    def stored_as(self, weight_type: GGMLQuantizationType) -> GGMLQuantizationType:
-        """The type that it is stored in: matrices in the weight type, everything else in F32.
-
-        A matrix whose rows do not fill blocks is F16. An F64 or quantized vector has no kernel in the
-        engine and kills it.
-        """
-        if self.kind != "matrix":
-            return GGMLQuantizationType.F32
-        block, _ = GGML_QUANT_SIZES[weight_type]
-        return GGMLQuantizationType.F16 if self.dims[0] % block else weight_type
-
-    def n_bytes(self, weight_type: GGMLQuantizationType) -> int:
-        """Bytes of its numbers in a file."""
-        block, size = GGML_QUANT_SIZES[self.stored_as(weight_type)]
-        return self.n_elements // block * size
-
 
 @dataclass(frozen=True)
 class HybridShape:
     """Dimensions of a ``qwen35moe`` text model: gated attention, Gated DeltaNet and experts.
 
-    Every `full_attention_interval`-th layer is attention, the others are recurrent.
-    Source of names and meanings: ``src/models/qwen35moe.cpp`` of the pinned engine.
+    Without experts (`n_expert` is 0, `n_ff` is not) it is a ``qwen35``. Every
+    `full_attention_interval`-th layer is attention, the others are recurrent.
+    Source of names and meanings: ``src/models/qwen35moe.cpp`` and ``qwen35.cpp`` of the pinned engine.
     """
 
     n_layer: int
@@ -62,13 +43,14 @@ class HybridShape:
     n_head: int
     n_head_kv: int
     head_dim: int
-    n_expert: int
-    n_expert_used: int
-    n_ff_expert: int
-    n_ff_shared: int
     ssm_state: int
     ssm_key_heads: int
     ssm_value_heads: int
+    n_ff: int = 0
+    n_expert: int = 0
+    n_expert_used: int = 0
+    n_ff_expert: int = 0
+    n_ff_shared: int = 0
     ssm_conv: int = 4
     full_attention_interval: int = 4
     context_length: int = 262_144
@@ -76,14 +58,13 @@ class HybridShape:
     rope_dims: int = 64
     rope_sections: tuple[int, int, int, int] = (11, 11, 10, 0)
     tied_output: bool = True
-    architecture: str = "qwen35moe"
+
+    @property
+    def architecture(self) -> str:
+        return "qwen35moe" if self.n_expert else "qwen35"
 
     def is_recurrent(self, layer: int) -> bool:
         return (layer + 1) % self.full_attention_interval != 0
-
-    @property
-    def n_attention_layers(self) -> int:
-        return sum(not self.is_recurrent(layer) for layer in range(self.n_layer))
 
     @property
     def ssm_inner(self) -> int:
@@ -95,6 +76,12 @@ class HybridShape:
 
     def metadata(self) -> dict[str, Any]:
         """GGUF keys (without the architecture prefix) and their values."""
+        experts = {
+            "expert_count": self.n_expert,
+            "expert_used_count": self.n_expert_used,
+            "expert_feed_forward_length": self.n_ff_expert,
+            "expert_shared_feed_forward_length": self.n_ff_shared,
+        }
         return {
             "block_count": self.n_layer,
             "context_length": self.context_length,
@@ -107,10 +94,7 @@ class HybridShape:
             "rope.freq_base": self.rope_freq_base,
             "rope.dimension_count": self.rope_dims,
             "rope.dimension_sections": list(self.rope_sections),
-            "expert_count": self.n_expert,
-            "expert_used_count": self.n_expert_used,
-            "expert_feed_forward_length": self.n_ff_expert,
-            "expert_shared_feed_forward_length": self.n_ff_shared,
+            **(experts if self.n_expert else {"feed_forward_length": self.n_ff}),
             "ssm.conv_kernel": self.ssm_conv,
             "ssm.state_size": self.ssm_state,
             "ssm.group_count": self.ssm_key_heads,
@@ -132,7 +116,7 @@ class HybridShape:
         def spec(name: str, dims: tuple[int, ...], kind: TensorKind) -> TensorSpec:
             return TensorSpec(prefix + name, dims, kind)
 
-        embd, experts = self.n_embd, self.n_expert
+        embd = self.n_embd
         yield spec("attn_norm.weight", (embd,), "norm")
         yield spec("post_attention_norm.weight", (embd,), "norm")
         if recurrent:
@@ -153,35 +137,47 @@ class HybridShape:
             yield spec("attn_output.weight", (self.head_dim * self.n_head, embd), "matrix")
             yield spec("attn_q_norm.weight", (self.head_dim,), "norm")
             yield spec("attn_k_norm.weight", (self.head_dim,), "norm")
-        yield spec("ffn_gate_inp.weight", (embd, experts), "router")
-        yield spec("ffn_gate_exps.weight", (embd, self.n_ff_expert, experts), "matrix")
-        yield spec("ffn_up_exps.weight", (embd, self.n_ff_expert, experts), "matrix")
-        yield spec("ffn_down_exps.weight", (self.n_ff_expert, embd, experts), "matrix")
-        yield spec("ffn_gate_inp_shexp.weight", (embd,), "router")
-        yield spec("ffn_gate_shexp.weight", (embd, self.n_ff_shared), "matrix")
-        yield spec("ffn_up_shexp.weight", (embd, self.n_ff_shared), "matrix")
-        yield spec("ffn_down_shexp.weight", (self.n_ff_shared, embd), "matrix")
+        for name, dims, kind in self._feed_forward_tensors():
+            yield spec(name, dims, kind)
+
+    def _feed_forward_tensors(self) -> Iterator[tuple[str, tuple[int, ...], TensorKind]]:
+        embd, experts, ff = self.n_embd, self.n_expert, self.n_ff
+        if not experts:
+            yield "ffn_gate.weight", (embd, ff), "matrix"
+            yield "ffn_up.weight", (embd, ff), "matrix"
+            yield "ffn_down.weight", (ff, embd), "matrix"
+            return
+        yield "ffn_gate_inp.weight", (embd, experts), "router"
+        yield "ffn_gate_exps.weight", (embd, self.n_ff_expert, experts), "matrix"
+        yield "ffn_up_exps.weight", (embd, self.n_ff_expert, experts), "matrix"
+        yield "ffn_down_exps.weight", (self.n_ff_expert, embd, experts), "matrix"
+        yield "ffn_gate_inp_shexp.weight", (embd,), "router"
+        yield "ffn_gate_shexp.weight", (embd, self.n_ff_shared), "matrix"
+        yield "ffn_up_shexp.weight", (embd, self.n_ff_shared), "matrix"
+        yield "ffn_down_shexp.weight", (self.n_ff_shared, embd), "matrix"
 
 
 @dataclass(frozen=True)
 class AttentionShape:
     """Dimensions of a ``llama`` text model: attention in every layer, plain RoPE.
 
-    Source of names and meanings: ``src/models/llama.cpp`` of the pinned engine.
+    With norms of queries and keys (`qk_norm`) it is a ``qwen3``. Source of names and meanings:
+    ``src/models/llama.cpp`` and ``qwen3.cpp`` of the pinned engine.
     """
 
     n_layer: int
     n_embd: int
     n_head: int
     n_head_kv: int
+    head_dim: int
     n_ff: int
+    qk_norm: bool = False
     context_length: int = 131_072
     rope_freq_base: float = 500_000.0
-    architecture: str = "llama"
 
     @property
-    def head_dim(self) -> int:
-        return self.n_embd // self.n_head
+    def architecture(self) -> str:
+        return "qwen3" if self.qk_norm else "llama"
 
     def metadata(self) -> dict[str, Any]:
         """GGUF keys (without the architecture prefix) and their values."""
@@ -192,6 +188,8 @@ class AttentionShape:
             "feed_forward_length": self.n_ff,
             "attention.head_count": self.n_head,
             "attention.head_count_kv": self.n_head_kv,
+            "attention.key_length": self.head_dim,
+            "attention.value_length": self.head_dim,
             "attention.layer_norm_rms_epsilon": 1e-6,
             "rope.freq_base": self.rope_freq_base,
             "rope.dimension_count": self.head_dim,
@@ -199,16 +197,19 @@ class AttentionShape:
 
     def tensors(self, n_vocab: int) -> Iterator[TensorSpec]:
         """All tensors of the model, in file order."""
-        embd, kv = self.n_embd, self.head_dim * self.n_head_kv
+        embd, queries, kv = self.n_embd, self.head_dim * self.n_head, self.head_dim * self.n_head_kv
         yield TensorSpec("token_embd.weight", (embd, n_vocab), "matrix")
         yield TensorSpec("output_norm.weight", (embd,), "norm")
         for layer in range(self.n_layer):
             prefix = f"blk.{layer}."
             yield TensorSpec(prefix + "attn_norm.weight", (embd,), "norm")
-            yield TensorSpec(prefix + "attn_q.weight", (embd, embd), "matrix")
+            yield TensorSpec(prefix + "attn_q.weight", (embd, queries), "matrix")
             yield TensorSpec(prefix + "attn_k.weight", (embd, kv), "matrix")
             yield TensorSpec(prefix + "attn_v.weight", (embd, kv), "matrix")
-            yield TensorSpec(prefix + "attn_output.weight", (embd, embd), "matrix")
+            yield TensorSpec(prefix + "attn_output.weight", (queries, embd), "matrix")
+            if self.qk_norm:
+                yield TensorSpec(prefix + "attn_q_norm.weight", (self.head_dim,), "norm")
+                yield TensorSpec(prefix + "attn_k_norm.weight", (self.head_dim,), "norm")
             yield TensorSpec(prefix + "ffn_norm.weight", (embd,), "norm")
             yield TensorSpec(prefix + "ffn_gate.weight", (embd, self.n_ff), "matrix")
             yield TensorSpec(prefix + "ffn_up.weight", (embd, self.n_ff), "matrix")
@@ -334,127 +335,3 @@ class VisionShape:
         yield TensorSpec("mm.0.bias", (merged,), "zero")
         yield TensorSpec("mm.2.weight", (merged, projection_dim), "matrix")
         yield TensorSpec("mm.2.bias", (projection_dim,), "zero")
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A synthetic model.
-
-    Attributes:
-        text, vision: shapes of the text model and its vision tower.
-        weight_type, vision_weight_type: names of the types that their matrices are stored in.
-        n_vocab: size of the vocabulary, padded from the one that the engine's tree ships.
-    """
-
-    text: TextShape
-    vision: VisionShape
-    weight_type: str = "Q8_0"
-    vision_weight_type: str = "F16"
-    n_vocab: int = 151_936
-    note: str = field(default="", compare=False)
-
-
-# Source: the published configuration and GGUF metadata of Holo3-35B-A3B
-HOLO3_TEXT = HybridShape(
-    n_layer=40,
-    n_embd=2048,
-    n_head=16,
-    n_head_kv=2,
-    head_dim=256,
-    n_expert=256,
-    n_expert_used=8,
-    n_ff_expert=512,
-    n_ff_shared=512,
-    ssm_state=128,
-    ssm_key_heads=16,
-    ssm_value_heads=32,
-    tied_output=False,
-)
-HOLO3_VISION = VisionShape(n_layer=27, n_embd=1152, n_head=16, n_ff=4304)
-HOLO3_VOCABULARY = 248_320
-
-PRESETS: dict[str, Preset] = {
-    "tiny-hybrid": Preset(
-        text=HybridShape(
-            n_layer=8,
-            n_embd=512,
-            n_head=4,
-            n_head_kv=2,
-            head_dim=64,
-            n_expert=8,
-            n_expert_used=2,
-            n_ff_expert=256,
-            n_ff_shared=256,
-            ssm_state=64,
-            ssm_key_heads=4,
-            ssm_value_heads=8,
-        ),
-        vision=VisionShape(n_layer=2, n_embd=256, n_head=4, n_ff=512),
-        note="2 attention and 6 recurrent layers, runs anywhere",
-    ),
-    "small-hybrid": Preset(
-        text=HybridShape(
-            n_layer=16,
-            n_embd=1024,
-            n_head=8,
-            n_head_kv=2,
-            head_dim=256,
-            n_expert=32,
-            n_expert_used=4,
-            n_ff_expert=512,
-            n_ff_shared=512,
-            ssm_state=128,
-            ssm_key_heads=8,
-            ssm_value_heads=16,
-        ),
-        vision=VisionShape(n_layer=6, n_embd=512, n_head=8, n_ff=1024),
-        note="4 attention and 12 recurrent layers with the heads of a large model, about a billion weights, 4 GiB",
-    ),
-    "holo3-35b-a3b": Preset(
-        HOLO3_TEXT,
-        HOLO3_VISION,
-        weight_type="Q2_K",
-        n_vocab=HOLO3_VOCABULARY,
-        note="the shape of Holo3-35B-A3B, 10 attention and 30 recurrent layers, about 12 GiB on disk and in memory",
-    ),
-    "holo3-35b-a3b-q4": Preset(
-        HOLO3_TEXT,
-        HOLO3_VISION,
-        weight_type="Q4_K",
-        n_vocab=HOLO3_VOCABULARY,
-        note="the same in Q4_K, about 20 GiB on disk and in memory",
-    ),
-}
-
-
-def preset_named(name: str) -> Preset:
-    """The preset, or a clear refusal.
-
-    Raises:
-        ModelError: there is no such preset.
-    """
-    try:
-        return PRESETS[name]
-    except KeyError:
-        raise ModelError(f"model.preset: {name!r} is not one of {', '.join(PRESETS)}") from None
-
-
-# one for each memory type, as small as the engine allows: only positions are of interest
-MICRO_SHAPES: dict[str, TextShape] = {
-    "attention": AttentionShape(n_layer=2, n_embd=64, n_head=2, n_head_kv=1, n_ff=64),
-    "recurrent": RecurrentShape(n_layer=2, n_embd=64, ssm_state=32, ssm_heads=4),
-    "hybrid": HybridShape(
-        n_layer=4,
-        n_embd=64,
-        n_head=2,
-        n_head_kv=1,
-        head_dim=64,
-        n_expert=2,
-        n_expert_used=1,
-        n_ff_expert=32,
-        n_ff_shared=32,
-        ssm_state=64,
-        ssm_key_heads=1,
-        ssm_value_heads=2,
-    ),
-}

@@ -3,7 +3,7 @@
 import logging
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,10 +15,13 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueTy
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from fakeprefix.errors import ModelError
-from fakeprefix.model.gguf_file import describe_files, facts_of_preset
-from fakeprefix.model.shapes import MICRO_SHAPES, TensorSpec, TextShape, preset_named
+from fakeprefix.model.estimate import available_memory, memory_need, refuse_if_too_large
+from fakeprefix.model.gguf_file import facts_of_preset
+from fakeprefix.model.presets import MICRO_SHAPES, preset_named
+from fakeprefix.model.shapes import TensorSpec, TextShape
+from fakeprefix.model.tensor_types import stored_as
 from fakeprefix.progress import Progress
-from fakeprefix.storage import replacing, write_json
+from fakeprefix.storage import replacing
 
 log = logging.getLogger(__name__)
 
@@ -29,35 +32,51 @@ Tokenizer = dict[str, tuple[Any, GGUFValueType, GGUFValueType | None]]
 VISION_MARKS = {151652: "<|vision_start|>", 151653: "<|vision_end|>", 151655: "<|image_pad|>"}
 CONTROL_TOKEN, UNUSED_TOKEN = 3, 5
 MICRO_VOCABULARY = 64
+# tokens; a model that cannot even run with these is not worth writing, longer ones are checked by the plan
+SHORTEST_CONTEXT = 1024
 
 
-def write_model(preset_name: str, seed: int, vocabulary: Path, model: Path, mmproj: Path) -> None:
-    """Write the text model and its projector.
+def write_model(preset_name: str, dimensions: Mapping[str, int], seed: int, vocabulary: Path, model: Path) -> None:
+    """Write the text model.
 
     Args:
-        preset_name: key of `PRESETS`.
+        preset_name: key of `fakeprefix.model.presets.PRESETS`.
+        dimensions: others than the preset's, see `preset_named`.
         seed: same seed, same bytes.
         vocabulary: a GGUF file whose ``tokenizer.*`` keys are copied.
-        model, mmproj: files to write; each appears only when it is complete.
+        model: file to write; it appears only when it is complete.
 
     Raises:
-        ModelError: unknown preset, no usable vocabulary, or too little room on the disk.
+        ModelError: unknown preset or dimension, no usable vocabulary, too little room on the disk, or too
+            little memory to run the model with even a short context.
     """
-    preset = preset_named(preset_name)
+    preset = preset_named(preset_name, dimensions)
+    facts = facts_of_preset(preset_name, dimensions)
     tokenizer = padded(with_vision_marks(read_tokenizer(vocabulary)), preset.n_vocab)
-    refuse_if_disk_is_small(preset_name, model.parent)
+    refuse_if_disk_is_small(preset_name, facts.weight_bytes, model.parent)
+    refuse_if_too_large(memory_need(facts, SHORTEST_CONTEXT, 512, "f16", "f16"), available_memory())
     write_text_model(preset.text, preset_name, seed, tokenizer, model, GGMLQuantizationType[preset.weight_type])
-    vision_type = GGMLQuantizationType[preset.vision_weight_type]
-    tensors = preset.vision.tensors(preset.text.n_embd)
+
+
+def write_projector(preset_name: str, dimensions: Mapping[str, int], seed: int, mmproj: Path) -> None:
+    """Write the vision tower that belongs to a model, see `write_model`.
+
+    Raises:
+        ModelError: unknown preset or dimension, or one without images.
+    """
+    preset = preset_named(preset_name, dimensions)
+    if preset.vision is None:
+        raise ModelError(f"model.preset: {preset_name} takes no images")
+    width = preset.text.n_embd
     _write(
         mmproj,
         "clip",
         f"{preset_name} vision",
         seed,
-        preset.vision.metadata(preset.text.n_embd),
+        preset.vision.metadata(width),
         {},
-        tensors,
-        vision_type,
+        preset.vision.tensors(width),
+        GGMLQuantizationType[preset.vision_weight_type],
     )
 
 
@@ -81,11 +100,6 @@ def write_micro_model(kind: str, path: Path) -> None:
     metadata |= {f"{shape.architecture}.vocab_size": MICRO_VOCABULARY, "tokenizer.ggml.model": "none"}
     tensors = shape.tensors(MICRO_VOCABULARY)
     _write(path, shape.architecture, f"micro {kind}", 1, metadata, {}, tensors, GGMLQuantizationType.F16)
-
-
-def write_manifest(path: Path, preset_name: str, seed: int, model: Path, mmproj: Path) -> None:
-    """Write what the two files are: preset, seed, sizes in bytes and sha256."""
-    write_json(path, {"preset": preset_name, "seed": seed, **describe_files(model, mmproj)})
 
 
 def with_vision_marks(tokenizer: Tokenizer) -> Tokenizer:
@@ -123,9 +137,9 @@ def _with_tokens(tokenizer: Tokenizer, tokens: list[str], kinds: list[int]) -> T
     return changed
 
 
-def refuse_if_disk_is_small(preset_name: str, folder: Path) -> None:
-    """Raise ModelError before anything is written if the files would not fit beside a GiB of other things."""
-    need, free = facts_of_preset(preset_name).weight_bytes + 2**30, shutil.disk_usage(folder).free
+def refuse_if_disk_is_small(preset_name: str, size: int, folder: Path) -> None:
+    """Raise ModelError before anything is written if files of `size` bytes would not fit beside another GiB."""
+    need, free = size + 2**30, shutil.disk_usage(folder).free
     if need > free:
         raise ModelError(
             f"model.preset: {preset_name} needs {need / 2**30:.1f} GiB in {folder}, there are "
@@ -173,7 +187,7 @@ def _write(
         for key, (value, kind, element) in tokenizer.items():
             writer.add_key_value(key, value, kind, sub_type=element)
         for spec in specs:
-            kind = spec.stored_as(weight_type)
+            kind = stored_as(spec, weight_type)
             shape = tuple(reversed(spec.dims))
             if kind == GGMLQuantizationType.F32:
                 writer.add_tensor_info(spec.name, shape, np.dtype(np.float32), 4 * spec.n_elements)
@@ -215,7 +229,7 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
     """
     rng = np.random.default_rng([seed, crc32(spec.name.encode())])
     shape = tuple(reversed(spec.dims))
-    kind = spec.stored_as(weight_type)
+    kind = stored_as(spec, weight_type)
     if kind in K_QUANTS:
         return random_blocks(rng, shape, kind)
     if spec.kind == "norm":

@@ -28,7 +28,10 @@ PR_SET_PDEATHSIG = 1
 
 # threads come from the settings; what OpenMP would take from the environment is overridden,
 # since Snakemake exports OMP_NUM_THREADS equal to a rule's `threads`
-ENVIRONMENT_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+ENVIRONMENT_KEPT = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("CUDA_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"),
+)
 
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",

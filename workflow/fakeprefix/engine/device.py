@@ -1,0 +1,54 @@
+"""What a build for a GPU needs: the device itself, its driver, and the compiler of its kernels."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from fakeprefix.errors import EngineError
+from fakeprefix.host import nvidia_gpus, vulkan_devices
+
+CPU, CUDA, VULKAN = "cpu", "cuda", "vulkan"
+# variables by which CMake is told, and the program that compiles the kernels
+BACKEND_FLAGS = {CPU: {}, CUDA: {"GGML_CUDA": "ON"}, VULKAN: {"GGML_VULKAN": "ON"}}
+KERNEL_COMPILER = {CUDA: "nvcc", VULKAN: "glslc"}
+# the engine takes a device that only emulates a GPU if it is named here, and else passes over it
+VULKAN_CHOICE = "GGML_VK_VISIBLE_DEVICES"
+LISTED_DEVICE = re.compile(r"^\s+(\w+): (.+?)(?: \((\d+) MiB, (\d+) MiB free\))?$")
+
+
+def require_device(backend: str) -> list[str]:
+    """The devices that a backend would use, as their drivers name them; nothing for the CPU.
+
+    Raises:
+        EngineError: this machine has no such device, or no compiler for it.
+    """
+    if backend == CPU:
+        return []
+    found = nvidia_gpus() if backend == CUDA else vulkan_devices()
+    if isinstance(found, dict):
+        raise EngineError(
+            f"engine.build.backend: {backend} needs a GPU, and this machine shows none: {found['absent']}"
+        )
+    if backend == VULKAN and VULKAN_CHOICE not in os.environ:
+        found = [name for name in found if "TYPE_CPU" not in name]
+        if not found:
+            raise EngineError(
+                f"engine.build.backend: {backend} finds only a device that emulates a GPU on the CPU; "
+                f"set {VULKAN_CHOICE}=0 if that is meant"
+            )
+    compiler = KERNEL_COMPILER[backend]
+    if not shutil.which(compiler):
+        raise EngineError(f"engine.build.backend: {backend} needs {compiler} on the PATH, and it is not there")
+    return found
+
+
+def listed_devices(binary: Path) -> dict[str, str]:
+    """Devices besides the CPU that a build of the engine sees: its own names and descriptions.
+
+    Args:
+        binary: ``llama-server``.
+    """
+    done = subprocess.run([str(binary), "--list-devices"], capture_output=True, text=True, timeout=120)
+    return {match[1]: match[2] for line in done.stdout.splitlines() if (match := LISTED_DEVICE.match(line))}
