@@ -7,6 +7,8 @@
 # make test-memory many more generated operations on the engine's memory
 # make bench       ratios measured side by side: depth sweep, fills, overhead, planning, the kernel
 # make test        formatting, lint, unit tests, engine tests, a whole small run
+# make cluster     what submits jobs to SLURM or Kubernetes, see workflow/profiles
+# make test-slurm  the default workflow on a real SLURM of one node (needs slurm-wlm, munge and root)
 # make test-browser the pages in chromium (make test does this too where it is installed)
 # make lock        resolve requirements.lock and requirements-test.lock anew
 
@@ -26,7 +28,7 @@ SNAKEMAKE += --configfile $(CONFIGFILES)
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: reproduce plan test bench verify restore rebuild compare test-browser test-memory test-resources format lock clean preflight
+.PHONY: reproduce plan test bench verify restore rebuild compare cluster test-slurm test-browser test-memory test-resources format lock clean preflight
 
 reproduce: $(VENV)/.complete
 	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
@@ -41,12 +43,15 @@ test: $(VENV)/.test-complete
 	$(BIN)/ruff check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
-	$(BIN)/python -m pytest -m "not engine and not workflow"
+	$(BIN)/python -m pytest -m "not engine and not workflow and not slurm"
 	$(MAKE) test-resources
 	$(BIN)/python -m pytest -m "engine or workflow"
 
 test-browser: $(VENV)/.test-complete
 	BROWSER_REQUIRED=1 $(BIN)/python -m pytest -m browser
+
+test-slurm: $(VENV)/.test-complete $(VENV)/.cluster-complete
+	SLURM_REQUIRED=1 $(BIN)/python -m pytest -s -m slurm
 
 test-memory: $(VENV)/.test-complete test-resources
 	MEMORY_EXAMPLES=1000 $(BIN)/python -m pytest tests/engine/test_memory.py

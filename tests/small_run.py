@@ -48,7 +48,7 @@ def environment_of_a_user() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("FAKEPREFIX_")}
 
 
-def snakemake(folder, *arguments, config=CUT_DOWN, check=True, environment=None, **options):
+def snakemake(folder, *arguments, config=CUT_DOWN, check=True, environment=None, timeout_s=900, **options):
     overlay = folder / "overlay.yaml"
     overlay.write_text(yaml.safe_dump(config))
     done = subprocess.run(
@@ -57,7 +57,7 @@ def snakemake(folder, *arguments, config=CUT_DOWN, check=True, environment=None,
         capture_output=True,
         text=True,
         env=environment_of_a_user() | (environment or {}),
-        timeout=900,
+        timeout=timeout_s,
         **options,
     )
     assert not check or done.returncode == 0, done.stderr[-4000:]

@@ -34,15 +34,17 @@ def test_the_lock_files_have_everything_that_the_project_needs_with_digests():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(project["dependencies"]) <= set(locked())
     assert set(project["optional-dependencies"]["test"]) <= set(locked("requirements-test.lock"))
-    for file in ("requirements.lock", "requirements-test.lock"):
+    assert set(project["optional-dependencies"]["cluster"]) <= set(locked("requirements-cluster.lock"))
+    for file in ("requirements.lock", "requirements-test.lock", "requirements-cluster.lock"):
         text = (ROOT / file).read_text()
         assert text.count("--hash=sha256:") > len(locked(file))
         assert "http" not in text
 
 
-def test_tests_run_with_the_versions_that_users_get():
-    for name, versions in locked().items():
-        assert locked("requirements-test.lock")[name] == versions, name
+@pytest.mark.parametrize("file", ["requirements-test.lock", "requirements-cluster.lock"])
+def test_what_is_installed_besides_has_the_versions_of_the_lock_file(file):
+    besides = locked(file)
+    assert {name: besides.get(name) for name in locked()} == locked()
 
 
 def test_every_rule_names_an_environment_that_exists_and_every_environment_is_used():
@@ -52,3 +54,45 @@ def test_every_rule_names_an_environment_that_exists_and_every_environment_is_us
         named |= set(re.findall(r'"\.\./\.\./envs/(\w+)\.yaml"', text))
         assert text.count("script:") == text.count("conda:"), file.name
     assert named == set(STAGES)
+
+
+def test_the_container_installs_from_the_lock_file_and_pins_nothing_else():
+    lines = [line for line in (ROOT / "Containerfile").read_text().splitlines() if not line.startswith("#")]
+    text = "\n".join(lines)
+    copied = next(line for line in lines if line.startswith("COPY") and "requirements.lock" in line)
+    assert lines.index(copied) < lines.index("RUN make .venv/.complete") < lines.index("COPY . .")
+    assert "pip install" not in text
+    pins = re.findall(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.]+)", text)
+    assert all(version in locked()[name] for name, version in pins)
+    recipe = (ROOT / "Makefile").read_text()
+    assert "--require-hashes" in recipe
+    assert "$(INSTALL) requirements.lock" in recipe
+    assert lines[-1] == 'CMD ["make", "reproduce"]'
+
+
+def test_the_image_has_nothing_of_this_machine():
+    ignored = (ROOT / ".containerignore").read_text().split()
+    assert {".venv", ".snakemake", "resources", "results/*"} <= set(ignored)
+
+
+@pytest.mark.parametrize("name", ["slurm", "kubernetes"])
+def test_a_profile_names_only_rules_that_there_are_and_has_a_page(name):
+    folder = ROOT / "workflow" / "profiles" / name
+    profile = yaml.safe_load((folder / "config.yaml").read_text())
+    assert profile["executor"] == name
+    rules = set(re.findall(r"^(?:rule|checkpoint|use rule \w+ as) (\w+)", all_rules(), flags=re.MULTILINE))
+    assert set(profile.get("set-resources", {})) <= rules
+    assert (folder / "README.md").read_text().startswith("# On ")
+
+
+def test_every_rule_that_holds_the_timing_resource_has_its_node_for_itself():
+    blocks = re.split(r"^(?=rule |checkpoint |use rule )", all_rules(), flags=re.MULTILINE)
+    timed = {block.split()[1].rstrip(":") for block in blocks if "timing=1" in block}
+    timed |= {block.split()[4] for block in blocks if block.startswith("use rule baseline as")}
+    profile = yaml.safe_load((ROOT / "workflow" / "profiles" / "slurm" / "config.yaml").read_text())
+    exclusive = {rule for rule, found in profile["set-resources"].items() if "--exclusive" in found["slurm_extra"]}
+    assert exclusive == timed
+
+
+def all_rules():
+    return "\n".join(path.read_text() for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")))

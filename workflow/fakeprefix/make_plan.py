@@ -247,6 +247,9 @@ def describe(summary: dict[str, Any]) -> str:
         prefixes = f"{row['prefix_min']}..{row['prefix_max']}"
         lines.append(f"{row['bucket']:>6}  {span:>22}  {row['steps']:>5}  {row['measured']:>8}  {prefixes:>16}")
     lines += ["", f"context {summary['n_ctx']} tokens, memory {estimate['memory_bytes']['total'] / 2**30:.2f} GiB"]
+    if "model" in estimate["seconds"]:
+        weights = estimate["memory_bytes"]["weights"]
+        lines.append(f"the generated model takes {weights / 2**30:.2f} GiB on disk")
     if summary["real_prefix_up_to"]:
         lines.append(f"prefixes of more than {summary['real_prefix_up_to']} tokens are fabricated only")
     lines.append("")

@@ -191,6 +191,7 @@ def analyse(
     ) | {
         "arm": arm,
         "kinds": verdict.plain(kinds),
+        "hosts": sorted(everything.host.unique().tolist()),
         "decode_tokens": int(rows.decode_n.fillna(0).max()),
         "real_prefix_up_to": settings.plan.get("real_prefix_up_to", 0),
         "depth_curves": depth_curve.summarize(curve),

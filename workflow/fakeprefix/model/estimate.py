@@ -30,7 +30,7 @@ class Speed:
 
 
 # by the model's width; seen in this project with the synthetic models on two cores of a shared machine
-SPEEDS = {512: Speed(18e9, 7e9, 3e9), 2048: Speed(85e9, 35e9, 20e9)}
+SPEEDS = {512: Speed(18e9, 7e9, 1.7e9), 2048: Speed(40e9, 20e9, 20e9)}
 # a server reads its weights from the page cache, in bytes a second, and needs some time in any case
 LOAD_BYTES_PER_S, START_S = 1.5e9, 3.0
 # the text of a warm-up, and the short prefix of which a tile is made
