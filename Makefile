@@ -10,7 +10,7 @@
 # make cluster     what submits jobs to SLURM or Kubernetes, see workflow/profiles
 # make test-slurm  the default workflow on a real SLURM of one node (needs slurm-wlm, munge and root)
 # make test-browser the pages in chromium (make test does this too where it is installed)
-# make lock        resolve requirements.lock and requirements-test.lock anew
+# make lock        resolve requirements.lock, requirements-test.lock and requirements-cluster.lock anew
 
 SHELL := /bin/bash
 PYTHON ?= python3

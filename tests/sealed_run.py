@@ -97,7 +97,7 @@ def sealed_run(
         folder / "pipeline" / "model.json",
         {"kind": "synthetic", "preset": "tiny-hybrid", "path": "", "files": files},
     )
-    write_json(folder / "pipeline" / "model_facts.json", {"architecture": "qwen35moe", "n_expert": 8})
+    write_json(folder / "pipeline" / "model_facts.json", {"architecture": "qwen35moe"})
     engine = {"series": "465b1f0e7", "series_sha256": "00ff" * 16, "base_tree": "cd", "compiler": "c++ 12"}
     source = {"kind": "git", "commit": "465b1f0e7"}
     write_json(folder / "engine" / "manifest.json", engine | {"flags": {"GGML_NATIVE": "ON"}, "source": source})

@@ -67,6 +67,7 @@ def test_every_key_is_in_the_manual_and_the_manual_has_no_other():
         ({"measure": {"fidelity": {"fills": ["zero"]}}}, "measure.fidelity.fills lacks 'tile'"),
         ({"run": "../elsewhere"}, "run = '../elsewhere'"),
         ({"engine": {"run": {"n_gpu_layers": 10}}}, "n_gpu_layers = 10 needs engine.build.backend: cuda or vulkan"),
+        ({"engine": {"build": {"backend": "cuda"}, "run": {"n_gpu_layers": 0}}}, "keeps no layer on the GPU"),
         ({"engine": {"build": {"backend": "metal"}}}, "engine.build.backend = 'metal'"),
         ({"model": {"shape": {"n_layer": "many"}}}, "model.shape.n_layer = 'many'"),
         ({"measure": {"real_prefix_up_to": 4096, "arms": ["baseline"]}}, "fake_prefix, which is not in measure.arms"),
@@ -103,5 +104,3 @@ def test_resolving_changes_nothing_in_what_it_was_given():
 @pytest.mark.parametrize(("backend", "layers"), [("cpu", 0), ("cuda", 999), ("vulkan", 999)])
 def test_a_gpu_gets_all_layers_unless_told_otherwise(backend, layers):
     assert resolve({"engine": {"build": {"backend": backend}}})["engine"]["run"]["n_gpu_layers"] == layers
-    some = {"build": {"backend": backend}, "run": {"n_gpu_layers": 0}}
-    assert resolve({"engine": some})["engine"]["run"]["n_gpu_layers"] == 0

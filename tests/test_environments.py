@@ -62,8 +62,7 @@ def test_the_container_installs_from_the_lock_file_and_pins_nothing_else():
     copied = next(line for line in lines if line.startswith("COPY") and "requirements.lock" in line)
     assert lines.index(copied) < lines.index("RUN make .venv/.complete") < lines.index("COPY . .")
     assert "pip install" not in text
-    pins = re.findall(r"([A-Za-z0-9_.-]+)==([A-Za-z0-9_.]+)", text)
-    assert all(version in locked()[name] for name, version in pins)
+    assert "==" not in text
     recipe = (ROOT / "Makefile").read_text()
     assert "--require-hashes" in recipe
     assert "$(INSTALL) requirements.lock" in recipe

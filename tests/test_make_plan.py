@@ -13,7 +13,15 @@ MEASURE = {
     "decode_tokens": 1,
     "real_prefix_up_to": 0,
     "probe": {"prefix_tokens": 1024, "new_tokens": 128},
-    "fidelity": {"prefix_tokens": [], "new_tokens": 256, "fills": ["tile"], "cached_up_to": 1024, "min_rounds": 10},
+    "fidelity": {
+        "prefix_tokens": [],
+        "new_tokens": 256,
+        "fills": ["tile"],
+        "cached_up_to": 1024,
+        "min_rounds": 10,
+        "max_rounds": 20,
+        "budget_s": 30,
+    },
 }
 RUN = {"threads": 2, "n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f16"}
 BUILD = {"backend": "cpu", "jobs": 2}
@@ -129,4 +137,13 @@ def test_a_gpu_that_is_not_there_is_refused_and_one_that_is_has_no_times(tmp_pat
         make(tmp_path, grid_steps([1000], [100]), build=build)
     assert not (tmp_path / "plan.json").exists()
     monkeypatch.setattr("fakeprefix.make_plan.require_device", lambda backend: ["a card"])
-    assert "not estimated for a GPU" in describe(make(tmp_path, grid_steps([1000], [100]), build=build))
+    assert "whether the model fits its memory, is not estimated" in describe(
+        make(tmp_path, grid_steps([1000], [100]), build=build)
+    )
+
+
+def test_what_is_decoded_must_fit_the_context_too(tmp_path):
+    facts = facts_of_preset("tiny-hybrid")
+    steps = grid_steps([1000, facts.n_ctx_train - 110], [100])
+    assert make(tmp_path, steps)["n_rejected"] == 0
+    assert make(tmp_path, steps, measure=MEASURE | {"decode_tokens": 33})["n_rejected"] == 1

@@ -7,7 +7,7 @@ import pytest
 from fakeprefix.analysis.agreement import Settings, analyse, write_analysis
 from fakeprefix.analysis.drift import probe_drift
 from fakeprefix.analysis.plots import draw_all
-from fakeprefix.analysis.report import policy_statement
+from fakeprefix.analysis.report import decode_statement, policy_statement
 from fakeprefix.analysis.verdict import agreement, verdict
 from fakeprefix.errors import MeasureError
 from fakeprefix.measure.records import join_records
@@ -190,7 +190,7 @@ def test_decode_is_reported_beside_prefill_and_carried_to_the_replay(run):
         rate["calls"].append({"purpose": "decode", "results": [result]})
     write_json(folder / "rate.json", rate)
     found = analysed(run, decoded)
-    assert found.summary["decode_tokens"] == 4
+    assert found.summary["decoded_per_repetition"] == 4
     assert found.buckets.decode_over_estimate.tolist() == pytest.approx([1.25, 1.25])
     assert found.buckets.decode_over_baseline.tolist() == pytest.approx([1, 1])
     first = found.steps.iloc[0]
@@ -199,7 +199,14 @@ def test_decode_is_reported_beside_prefill_and_carried_to_the_replay(run):
     # steps that were not measured lie on the line through those that were
     expected = [(10 + (row.L + row.only_new_tokens) / 1000) / 1e3 for row in found.replay.itertuples()]
     assert found.replay.decode_token_s.tolist() == pytest.approx(expected)
-    assert analysed(run).replay.decode_token_s.isna().all()
+    assert set(found.replay.decode_source) == {"measured", "fitted"}
+    assert "Decode, which the verdict is not about, was 1.25 times the estimate, 1 times that behind" in (
+        decode_statement(found.summary)
+    )
+    without = analysed(run)
+    assert without.replay.decode_token_s.isna().all()
+    assert set(without.replay.decode_source) == {"missing"}
+    assert decode_statement(without.summary) == ""
 
 
 def test_a_run_with_one_arm_only_still_has_its_tables(run):

@@ -1,3 +1,4 @@
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -176,6 +177,7 @@ def test_other_dimensions_make_another_model_with_a_name_of_its_own():
     text = preset_named("tiny-hybrid", {"n_layer": 12, "n_expert": 16}).text
     assert (text.n_layer, text.n_expert, text.n_embd) == (12, 16, 512)
     assert variant({}) == ""
+    assert re.fullmatch(r"\+[0-9a-f]{8}", variant({"n_layer": 12}))
     assert (
         variant({"n_layer": 12, "n_expert": 16}) == variant({"n_expert": 16, "n_layer": 12}) != variant({"n_layer": 12})
     )

@@ -150,5 +150,10 @@ def _check_combinations(config: dict[str, Any]) -> None:
         raise ConfigError(
             f"config: engine.run.n_gpu_layers = {run['n_gpu_layers']} needs engine.build.backend: cuda or vulkan"
         )
+    if run["n_gpu_layers"] == 0 and config["engine"]["build"]["backend"] != "cpu":
+        raise ConfigError(
+            "config: engine.run.n_gpu_layers = 0 keeps no layer on the GPU, and large batches would go there all the "
+            "same; measure the CPU with engine.build.backend: cpu"
+        )
     if run["n_ubatch"] > run["n_batch"]:
         raise ConfigError(f"config: engine.run.n_ubatch = {run['n_ubatch']} is more than n_batch = {run['n_batch']}")

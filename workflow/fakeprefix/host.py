@@ -36,12 +36,26 @@ ENVIRONMENT_ALLOWED = (
     "SLURM_JOB_PARTITION",
 )
 
+# which device a program sees, and by which driver: the same for the snapshot, the check and the engine
+DEVICE_VARIABLES = (
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "GGML_VK_VISIBLE_DEVICES",
+    "VK_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
+)
+
 CPU_DIR = Path("/sys/devices/system/cpu")
 
 
 def absent(reason: str) -> dict[str, str]:
     """An item that could not be had, with the reason."""
     return {"absent": reason}
+
+
+def kept_environment(*names: str) -> dict[str, str]:
+    """These variables of the environment, where they are set."""
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def run_command(*arguments: str) -> str | dict[str, str]:
@@ -55,7 +69,7 @@ def run_command(*arguments: str) -> str | dict[str, str]:
             text=True,
             errors="replace",
             timeout=COMMAND_TIMEOUT_S,
-            env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C"},
+            env=kept_environment("PATH", *DEVICE_VARIABLES) | {"LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return absent(f"{arguments[0]}: {error}")

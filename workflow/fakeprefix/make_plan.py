@@ -28,6 +28,9 @@ from fakeprefix.model.estimate import (
 from fakeprefix.model.gguf_file import ModelFacts
 from fakeprefix.plan import (
     MEASURED,
+    N_PROBES,
+    NAIVE_TOKENS,
+    WARM_UP_TOKENS,
     PlannedStep,
     PlanRules,
     context_tokens,
@@ -39,10 +42,8 @@ from fakeprefix.storage import write_json
 
 log = logging.getLogger(__name__)
 
-# text of the smoke request and of the warm-up, at most
-WARM_UP_TOKENS = 512
-# of the independent benchmark, see `fakeprefix.measure.depth_rate`: the rate at depth 0, and probes of a server
-NAIVE_TOKENS, N_PROBES = 512, 3
+# of the short prefix whose rows a tile repeats (patches, llama-fake-prefix)
+TILE_TOKENS = 512
 
 
 def make_plan(
@@ -72,7 +73,9 @@ def make_plan(
     run, backend = engine["run"], engine["build"]["backend"]
     try:
         require_device(backend)
-        rules = PlanRules(on_hole, facts.n_ctx_train, **plan)
+        # a step must leave room for what is decoded behind it
+        n_ctx_max = facts.n_ctx_train - (measure["decode_tokens"] - 1)
+        rules = PlanRules(on_hole, n_ctx_max, **plan)
         counts = plan_file(steps, rules, plan_output, rejected_output)
         if counts.n_with_images and facts.image is None:
             raise MeasureError("model.mmproj: the trace has images, and no projector is given")
@@ -84,14 +87,14 @@ def make_plan(
         chosen = read_planned(plan_output, MEASURED)
         fidelity = measure["fidelity"]
         turns = [length + fidelity["new_tokens"] for length in fidelity["prefix_tokens"]]
-        if max(turns, default=0) >= facts.n_ctx_train:
+        if max(turns, default=0) >= n_ctx_max:
             raise MeasureError(
                 f"measure.fidelity.prefix_tokens: with the new ones {max(turns)} tokens do not fit the model's "
                 f"context of {facts.n_ctx_train}"
             )
         probe = measure["probe"]["prefix_tokens"] + measure["probe"]["new_tokens"]
         images = max((image.tokens for item in chosen for image in item.step.images), default=0)
-        own = max([probe, WARM_UP_TOKENS + images, *turns])
+        own = max([probe, 2 * WARM_UP_TOKENS + images, *turns])
         n_ctx = context_tokens(chosen, measure["decode_tokens"], own)
         kept = state_tokens(chosen, measure)
         need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
@@ -152,19 +155,26 @@ def stage_seconds(
 
 
 def fidelity_seconds(facts: ModelFacts, measure: dict[str, Any], threads: int) -> float:
-    """Estimated time of all turns with the smallest number of rounds, in seconds."""
+    """Estimated time of all turns in seconds, rounds being added up to their number or budget."""
     fidelity, total = measure["fidelity"], 0.0
-    rounds, new, n_decode = fidelity["min_rounds"], fidelity["new_tokens"], measure["decode_tokens"] - 1
+    new, n_decode = fidelity["new_tokens"], measure["decode_tokens"] - 1
     for prefix in fidelity["prefix_tokens"]:
         whole = prefill_seconds(facts, 0, prefix, threads)
         turn = prefill_seconds(facts, prefix, new, threads)
         turn += decode_seconds(facts, prefix + new, n_decode, threads)
         # a state is computed once and restored twice a round; the cache needs the prefix every time
-        total += start_seconds(facts, threads) + whole + rounds * (len(fidelity["fills"]) + 2) * turn
-        total += rounds * probe_seconds(facts, measure, threads)
+        a_round = (len(fidelity["fills"]) + 2) * turn + probe_seconds(facts, measure, threads)
         if prefix <= fidelity["cached_up_to"]:
-            total += (rounds + 2) * (whole + turn)
+            a_round += whole + turn
+            total += 2 * (whole + turn)
+        most = min(fidelity["max_rounds"] * a_round, fidelity["budget_s"])
+        total += job_start(facts, threads) + whole + max(fidelity["min_rounds"] * a_round, most)
     return total
+
+
+def job_start(facts: ModelFacts, threads: int) -> float:
+    """Estimated time until a job's server has started and is warm, in seconds."""
+    return start_seconds(facts, WARM_UP_TOKENS + TILE_TOKENS, threads)
 
 
 def probe_seconds(facts: ModelFacts, measure: dict[str, Any], threads: int) -> float:
@@ -178,7 +188,7 @@ def arm_seconds(
     """Estimated time of all jobs of one arm, in seconds."""
     repetitions = measure["repetitions"][arm]
     jobs = len({item.bucket for item in chosen})
-    total = jobs * (start_seconds(facts, threads) + repetitions * probe_seconds(facts, measure, threads))
+    total = jobs * (job_start(facts, threads) + repetitions * probe_seconds(facts, measure, threads))
     if arm == "state_restore":
         lengths = {(item.step.prefix_tokens, bool(item.step.images)) for item in chosen}
         total += sum(prefill_seconds(facts, 0, prefix, threads) for prefix, _ in lengths)
@@ -198,11 +208,12 @@ def bench_seconds(chosen: Sequence[PlannedStep], facts: ModelFacts, measure: dic
     # a warm-up and as many repetitions as asked for of each
     repetitions, n_decode = measure["repetitions"]["depth_rate"] + 1, measure["decode_tokens"] - 1
     naive = repetitions * prefill_seconds(facts, 0, NAIVE_TOKENS, threads)
-    probes = start_seconds(facts, threads) + N_PROBES * probe_seconds(facts, measure, threads)
+    probes = job_start(facts, threads) + N_PROBES * probe_seconds(facts, measure, threads)
     total = jobs * (2 * probes + naive)
-    depths = {item.step.prefix_tokens for item in chosen}
+    # every bucket is a call of its own, and decoding begins at another depth
+    depths = [depth for _, depth in {(item.bucket, item.step.prefix_tokens) for item in chosen}]
     if n_decode:
-        depths |= {item.step.total_tokens for item in chosen}
+        depths += [depth for _, depth in {(item.bucket, item.step.total_tokens) for item in chosen}]
     total += sum(prefill_seconds(facts, 0, depth, threads) for depth in depths)
     for item in chosen:
         step = item.step
@@ -254,7 +265,7 @@ def describe(summary: dict[str, Any]) -> str:
         lines.append(f"prefixes of more than {summary['real_prefix_up_to']} tokens are fabricated only")
     lines.append("")
     if not estimate["seconds"]:
-        lines.append("how long it takes is not estimated for a GPU")
+        lines.append("how long it takes on a GPU, and whether the model fits its memory, is not estimated")
     else:
         lines += [f"{name:>14}: about {describe_seconds(value)}" for name, value in estimate["seconds"].items()]
         lines.append(f"{'together':>14}: about {describe_seconds(sum(estimate['seconds'].values()))}, less where")

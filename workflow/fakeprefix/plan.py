@@ -28,6 +28,10 @@ PLAN_SCHEMA = pa.schema(
     ]
 )
 
+# what every timing job does besides its steps: a text before anything counts; and of the benchmark, probes of a
+# server in front and as many behind, and the rate that most people would use: nothing cached, one physical batch
+WARM_UP_TOKENS, N_PROBES, NAIVE_TOKENS = 256, 3, 512
+
 # the one arm whose prefix need not be computed, see `fakeprefix.measure.arms`
 FABRICATED = "fake_prefix"
 

@@ -80,7 +80,7 @@ wildcard_constraints:
     flavour="fast|checked",
     preset="[a-z0-9-]+",
     seed=r"\d+",
-    variant="(-[0-9a-f]{8})?",
+    variant=r"(\+[0-9a-f]{8})?",
 
 
 def code(*parts):
@@ -91,6 +91,11 @@ def code(*parts):
 def synthetic(preset, seed, shape, file):
     """A file of a generated model; one of other dimensions than the preset's has a folder of its own."""
     return f"{MODELS}/{preset}-{seed}{variant(shape)}/{file}"
+
+
+def build_settings(wildcards):
+    """How a flavour is compiled; the checked one computes on the CPU whatever the fast one does."""
+    return CONFIG["engine"]["build"] | ({"backend": "cpu"} if wildcards.flavour == "checked" else {})
 
 
 def shape_of(wildcards):

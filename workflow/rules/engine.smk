@@ -28,7 +28,7 @@ rule engine_build:
         "../../envs/engine.yaml"
     threads: workflow.cores
     params:
-        build=CONFIG["engine"]["build"],
+        build=build_settings,
         tests=SERIES.folder / "tests",
     script:
         "../scripts/engine_build.py"

@@ -5,7 +5,7 @@ rule baseline:
         steps=f"{RUN}/trace/steps.parquet",
         images=f"{RUN}/trace/images",
         summary=f"{RUN}/trace/plan.json",
-        host=f"{RUN}/host/snapshot.json",
+        host=ancient(f"{RUN}/host/snapshot.json"),
         engine=f"{RUN}/engine/manifest.json",
         server_config=f"{RUN}/engine/server_config.json",
         model=ancient(model_file()),
@@ -53,7 +53,7 @@ rule fidelity:
     """Takes the plan's context, the timing build and the model, gives turns of all arms over one prefix length."""
     input:
         summary=f"{RUN}/trace/plan.json",
-        host=f"{RUN}/host/snapshot.json",
+        host=ancient(f"{RUN}/host/snapshot.json"),
         engine=f"{RUN}/engine/manifest.json",
         server_config=f"{RUN}/engine/server_config.json",
         model=ancient(model_file()),
@@ -83,7 +83,7 @@ rule depth_rate:
     input:
         plan=f"{RUN}/trace/plan.parquet",
         summary=f"{RUN}/trace/plan.json",
-        host=f"{RUN}/host/snapshot.json",
+        host=ancient(f"{RUN}/host/snapshot.json"),
         engine=f"{RUN}/engine/manifest.json",
         server_config=f"{RUN}/engine/server_config.json",
         model=ancient(model_file()),

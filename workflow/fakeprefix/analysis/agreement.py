@@ -12,7 +12,7 @@ import pyarrow as pa
 from fakeprefix.analysis import depth_curve, fidelity, verdict
 from fakeprefix.analysis.diagnosis import count, diagnose
 from fakeprefix.analysis.drift import probe_drift
-from fakeprefix.analysis.estimate import Rates, read_rates
+from fakeprefix.analysis.estimate import read_rates
 from fakeprefix.analysis.fit import CostModel, fit_cost
 from fakeprefix.analysis.replay import (
     KEY,
@@ -24,13 +24,17 @@ from fakeprefix.analysis.replay import (
     replay_frame,
     task_frame,
 )
+from fakeprefix.analysis.samples import (
+    ARMS,
+    BASELINE,
+    PREFIXED,
+    StepSamples,
+    key_of,
+    step_samples,
+)
 from fakeprefix.analysis.statistics import Bootstrap, Estimate
 from fakeprefix.storage import read_json, replacing, write_json, write_table
 
-BASELINE, FABRICATED = "baseline", "fake_prefix"
-# the arms that have the prefix already; the first one that was measured is compared with the estimate
-PREFIXED = (FABRICATED, "state_restore", "cached_prefix")
-ARMS = (BASELINE, *PREFIXED)
 KINDS = ("text only", "with a screenshot")
 
 AGREEMENT_SCHEMA = pa.schema(
@@ -70,6 +74,8 @@ AGREEMENT_SCHEMA = pa.schema(
         ],
         ("restore_bytes", pa.int64()),
         *[(f"n_{name}", pa.int32()) for name in (*ARMS, "estimate")],
+        ("n_decode_estimate", pa.int32()),
+        ("n_steps", pa.int32()),
         ("n_compared", pa.int32()),
         ("baseline_history", pa.string()),
     ]
@@ -165,8 +171,8 @@ def analyse(
     arm = next((arm for arm in PREFIXED if (rows.arm == arm).any()), PREFIXED[0])
     measured = planned[planned.status == "measured"]
     up_to = settings.plan.get("real_prefix_up_to") or np.inf
-    samples = {_key(step): _samples(rows, step, rates, arm, up_to) for step in _records(measured)}
-    steps = pd.DataFrame([_step_row(step, samples[_key(step)], bootstrap) for step in _records(measured)])
+    samples = {key_of(step): step_samples(rows, step, rates, arm, up_to) for step in _records(measured)}
+    steps = pd.DataFrame([_step_row(step, samples[key_of(step)], bootstrap) for step in _records(measured)])
     kinds = pd.DataFrame(
         [
             _group_row("kind", group, samples, up_to, bootstrap) | {"kind": kind}
@@ -184,17 +190,21 @@ def analyse(
     tasks = task_frame(planned, replay, pd.read_parquet(rejected), settings.imported)
     compared = fidelity.compare(everything, bootstrap, config["equivalence_margin"])
     curve = depth_curve.curve_frame(rows[rows.arm == arm], bootstrap)
-    faithful = fidelity.summarize(compared, settings.fill) | {"logits": fidelity.compare_logits(logits)}
+    faithful = fidelity.summarize(compared, settings.fill) | {
+        "logits": fidelity.compare_logits(logits),
+        "decode": verdict.plain(fidelity.of_decode(compared, settings.fill)),
+    }
     ratios = {int(row.bucket): getattr(row, "measured_over_estimate", None) for row in _records(buckets)}
     summary = verdict.summarize(
         everything, buckets, tasks, probe_drift(everything), faithful, model, settings.plan, config
     ) | {
         "arm": arm,
         "kinds": verdict.plain(kinds),
+        "whole_prompts_up_to": _longest_whole_prompt(rows),
         "hosts": sorted(everything.host.unique().tolist()),
-        "decode_tokens": int(rows.decode_n.fillna(0).max()),
+        "decoded_per_repetition": int(rows.decode_n.fillna(0).max()),
         "real_prefix_up_to": settings.plan.get("real_prefix_up_to", 0),
-        "depth_curves": depth_curve.summarize(curve),
+        "depth_curves": depth_curve.summarize(curve, depth_curve.spread_of_probes(rows, arm)),
         "policies": compare_policies(tasks, replay),
         "diagnosis": diagnose(
             count(rows[rows.arm == arm], model, settings.memory_type),
@@ -232,91 +242,6 @@ def _records(frame: pd.DataFrame) -> list[Any]:
     return list(frame.itertuples(index=False))
 
 
-def _key(step: Any) -> tuple[str, str, int]:
-    return step.task_id, step.policy, step.step
-
-
-@dataclass(frozen=True)
-class StepSamples:
-    """Samples of one measured step, in ms; only rows that registered.
-
-    Attributes:
-        arm: the one that is compared with the estimate.
-        prompt: prefill, by arm.
-        encode, install: image encoding and install of `arm`.
-        restore, restore_bytes: reading a kept state, a cost of the cache and no prefill.
-        estimate, naive: what arithmetic expects.
-        decode: one decoded token over the prefix and the new tokens, by arm; empty if nothing was decoded.
-        decode_estimate: the same by the benchmark.
-        history: what the baseline's prefixes were made of.
-    """
-
-    arm: str
-    prompt: dict[str, np.ndarray]
-    encode: np.ndarray
-    install: np.ndarray
-    restore: np.ndarray
-    restore_bytes: int | None
-    estimate: np.ndarray
-    naive: np.ndarray
-    decode: dict[str, np.ndarray]
-    decode_estimate: np.ndarray
-    n_rows: int
-    n_registered: int
-    history: str | None
-
-    @property
-    def measured(self) -> np.ndarray:
-        return self.prompt[self.arm]
-
-    @property
-    def whole(self) -> np.ndarray:
-        return self.prompt[BASELINE]
-
-    @property
-    def decoded(self) -> np.ndarray:
-        return self.decode[self.arm]
-
-    @property
-    def decoded_whole(self) -> np.ndarray:
-        return self.decode[BASELINE]
-
-    @property
-    def computed(self) -> np.ndarray:
-        """Prefill without image encoding, which is a term of its own on both sides."""
-        return self.measured - self.encode
-
-
-def _samples(rows: pd.DataFrame, step: Any, rates: Rates, arm: str, up_to: float) -> StepSamples:
-    # over longer prefixes the benchmark does not run
-    rates = rates if step.prefix_tokens <= up_to else Rates()
-    mine = rows[(rows.task_id == step.task_id) & (rows.step == step.step) & (rows.policy == step.policy)]
-    mine = mine[mine.arm.isin(ARMS)]
-    counted = mine[mine.status == "ok"]
-    by_arm = {name: counted[counted.arm == name] for name in ARMS}
-    restored = by_arm["state_restore"]
-    return StepSamples(
-        arm=arm,
-        prompt={name: part.prompt_ms.to_numpy() for name, part in by_arm.items()},
-        encode=by_arm[arm].image_encode_ms.to_numpy(),
-        install=by_arm[arm].install_ms.to_numpy(),
-        restore=restored.install_ms.to_numpy(),
-        restore_bytes=int(restored.install_bytes.max()) if len(restored) else None,
-        estimate=1e3 * np.array(rates.step_samples(*_key(step), step.prefix_tokens)),
-        naive=np.array([1e3 * step.new_tokens / rate for rate in rates.naive]),
-        decode={name: _decode_token_ms(part) for name, part in by_arm.items()},
-        decode_estimate=1e3 * np.array(rates.decode.get(step.prefix_tokens + step.new_tokens, [])),
-        n_rows=len(mine),
-        n_registered=len(counted),
-        history=next(iter(by_arm[BASELINE].history.dropna()), None),
-    )
-
-
-def _decode_token_ms(rows: pd.DataFrame) -> np.ndarray:
-    decoded = rows[rows.decode_n > 0]
-    return (decoded.decode_ms / decoded.decode_n).to_numpy()
-
-
 def _put(row: dict[str, Any], name: str, estimate: Estimate | None) -> None:
     if estimate:
         row |= estimate.columns(name)
@@ -340,6 +265,7 @@ def _step_row(step: Any, samples: StepSamples, bootstrap: Bootstrap) -> dict[str
         "arm": samples.arm,
         "restore_bytes": samples.restore_bytes,
         "n_estimate": len(samples.estimate),
+        "n_decode_estimate": len(samples.decode_estimate),
         "baseline_history": samples.history,
     }
     for arm, values in samples.prompt.items():
@@ -370,8 +296,8 @@ def _group_row(level: str, group: pd.DataFrame, samples: dict, up_to: float, boo
     Args:
         up_to: longest prefix that was really computed, in tokens; a ratio is over steps within it only.
     """
-    parts = [samples[_key(step)] for step in _records(group)]
-    compared = [samples[_key(step)] for step in _records(group[group.prefix_tokens <= up_to])]
+    parts = [samples[key_of(step)] for step in _records(group)]
+    compared = [samples[key_of(step)] for step in _records(group[group.prefix_tokens <= up_to])]
     row: dict[str, Any] = {
         "level": level,
         "prefix_tokens": int(group.prefix_tokens.median()),
@@ -381,12 +307,12 @@ def _group_row(level: str, group: pd.DataFrame, samples: dict, up_to: float, boo
         "rows_registered": sum(part.n_registered for part in parts),
         "arm": parts[0].arm,
         "n_estimate": min((len(part.estimate) for part in compared), default=0),
+        "n_steps": len(parts),
         "n_compared": len(compared),
         "baseline_history": "/".join(sorted({part.history for part in parts if part.history})) or None,
     }
     for arm in ARMS:
-        behind = parts if arm == FABRICATED else compared
-        row[f"n_{arm}"] = min((len(part.prompt[arm]) for part in behind), default=0)
+        row[f"n_{arm}"] = min(len(part.prompt[arm]) for part in compared or parts)
     encode = [part.encode for part in parts]
     _put(row, "image_encode_ms", bootstrap.sum_of_medians(encode) if all(map(len, encode)) else None)
 
@@ -401,6 +327,11 @@ def _group_row(level: str, group: pd.DataFrame, samples: dict, up_to: float, boo
     put_ratio("decode_over_estimate", "decoded", "decode_estimate")
     put_ratio("decode_over_baseline", "decoded", "decoded_whole")
     return row
+
+
+def _longest_whole_prompt(rows: pd.DataFrame) -> int | None:
+    whole = rows[(rows.arm == BASELINE) & (rows.status == "ok")]
+    return None if whole.empty else int((whole.prefix_tokens + whole.new_tokens).max())
 
 
 def _fit(rows: pd.DataFrame, arm: str, n_ubatch: int, bootstrap: Bootstrap) -> CostModel | None:

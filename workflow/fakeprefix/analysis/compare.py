@@ -14,11 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import yaml
 
-from fakeprefix.analysis.agreement import ARMS, write_frame
+from fakeprefix.analysis.agreement import write_frame
 from fakeprefix.analysis.drift import PROBE
 from fakeprefix.analysis.fidelity import JOB_PREFIX
 from fakeprefix.analysis.plots import compared_runs, draw
 from fakeprefix.analysis.report import ARM_WORDS, pages, svg
+from fakeprefix.analysis.samples import ARMS
 from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.analysis.verdict import plain
 from fakeprefix.errors import FakePrefixError, RunError

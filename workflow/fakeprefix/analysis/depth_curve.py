@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from scipy.optimize import nnls
 
+from fakeprefix.analysis.fidelity import DECODE, PREFILL
 from fakeprefix.analysis.statistics import Bootstrap
 
-PREFILL, DECODE = "prefill", "decode"
 # two lengths always lie on a line, so nothing can be learnt from them
 MIN_LENGTHS = 3
+MIN_FORETELLING = 2
 CELLS = 1000
+PARTS = ("", "_low", "_high")
 
 CURVE_SCHEMA = pa.schema(
     [
@@ -21,16 +24,12 @@ CURVE_SCHEMA = pa.schema(
         ("new_tokens", pa.int64()),
         ("depth", pa.int64()),
         ("n", pa.int32()),
-        *[(f"token_ms{part}", pa.float64()) for part in ("", "_low", "_high")],
+        *[(f"token_ms{part}", pa.float64()) for part in PARTS],
         ("fitted_ms", pa.float64()),
         ("residual", pa.float64()),
-        ("foretold_from", pa.int32()),
-        *[(f"measured_over_foretold{part}", pa.float64()) for part in ("", "_low", "_high")],
-        *[
-            (f"{name}{part}", pa.float64())
-            for name in ("a_ms", "b_ms_per_1000_cells")
-            for part in ("", "_low", "_high")
-        ],
+        ("foretold_from", pa.int64()),
+        *[(f"measured_over_foretold{part}", pa.float64()) for part in PARTS],
+        *[(f"{name}{part}", pa.float64()) for name in ("a_ms", "b_ms_per_1000_cells") for part in PARTS],
     ]
 )
 
@@ -53,7 +52,7 @@ class Samples:
 
 
 def depth_samples(rows: pd.DataFrame) -> Iterator[Samples]:
-    """What can be held against a line: at least three depths with as many new tokens, images left out.
+    """What can be held against a line: at least three depths with as many new tokens, images left out; and decode.
 
     Args:
         rows: measurements of one arm that has the prefix; error rows are left out.
@@ -61,7 +60,12 @@ def depth_samples(rows: pd.DataFrame) -> Iterator[Samples]:
     text = rows[(rows.status == "ok") & (rows.image_tokens == 0)]
     for new_tokens, group in text.groupby("new_tokens", sort=True):
         yield from _samples(PREFILL, int(new_tokens), group.prefix_tokens, group.prompt_ms / group.new_tokens)
-    decoded = text[text.decode_n > 0]
+    yield from decode_samples(rows)
+
+
+def decode_samples(rows: pd.DataFrame) -> Iterator[Samples]:
+    """Decode at three depths or more; how many new tokens came before makes no difference, nor do images."""
+    decoded = rows[(rows.status == "ok") & (rows.decode_n > 0)]
     # decoding begins behind the new tokens
     yield from _samples(DECODE, None, decoded.prefix_tokens + decoded.new_tokens, decoded.decode_ms / decoded.decode_n)
 
@@ -72,20 +76,26 @@ def _samples(quantity: str, new_tokens: int | None, depths: pd.Series, token_ms:
         yield Samples(quantity, new_tokens, list(groups), list(groups.values()))
 
 
+def decode_line(rows: pd.DataFrame) -> np.ndarray | None:
+    """``(a, b)`` of decoding one token, in ms and ms a cell; None with fewer than three depths."""
+    return next((fit_line(samples.depths, samples.token_ms) for samples in decode_samples(rows)), None)
+
+
 def fit_line(depths: Sequence[int], token_ms: Sequence[np.ndarray]) -> np.ndarray:
-    """``(a, b)`` in ms and ms a cell, by least squares on relative errors over all repetitions, shape ``(2,)``."""
-    x = np.concatenate(
-        [np.full(len(values), depth, dtype=float) for depth, values in zip(depths, token_ms, strict=True)]
-    )
-    y = np.concatenate(token_ms)
-    return np.linalg.lstsq(np.stack([1 / y, x / y], axis=1), np.ones_like(y), rcond=None)[0]
+    """``(a, b)`` in ms and ms a cell, neither negative, shape ``(2,)``.
+
+    Non-negative least squares on relative errors over all repetitions: no token costs less for more cells.
+    """
+    counts = [len(values) for values in token_ms]
+    x, y = np.repeat(np.asarray(depths, dtype=float), counts), np.concatenate(token_ms)
+    return nnls(np.stack([1 / y, x / y], axis=1), np.ones_like(y))[0]
 
 
 def curve_frame(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
     """One row for each depth of each line, with the columns of `CURVE_SCHEMA`.
 
     ``residual`` is measured / fitted - 1 of the median. ``measured_over_foretold`` holds it against a line
-    through the shallower depths only, as one would extrapolate: it is there from the third depth on.
+    through depths of at most half of it, as one would extrapolate; null where there are not two of them.
     """
     return pd.DataFrame(
         [row for samples in depth_samples(rows) for row in _line_rows(samples, bootstrap)], columns=CURVE_SCHEMA.names
@@ -116,17 +126,19 @@ def _line_rows(samples: Samples, bootstrap: Bootstrap) -> Iterator[dict[str, Any
             "residual": float(np.median(values) / fitted - 1),
             **coefficients,
         }
-        if place >= MIN_LENGTHS - 1:
-            ratios = [_over_foretold(depths, drawn, place) for drawn in resampled]
+        below = sum(2 * other <= depth for other in depths)
+        if below >= MIN_FORETELLING:
+            ratios = [_over_foretold(depths, drawn, place, below) for drawn in resampled]
             bounds = np.percentile(ratios, [tail, 100 - tail])
-            row["foretold_from"] = place
-            row["measured_over_foretold"] = _over_foretold(depths, token_ms, place)
+            row["foretold_from"] = depths[below - 1]
+            row["measured_over_foretold"] = _over_foretold(depths, token_ms, place, below)
             row["measured_over_foretold_low"], row["measured_over_foretold_high"] = map(float, bounds)
         yield row
 
 
-def _over_foretold(depths: Sequence[int], token_ms: Sequence[np.ndarray], place: int) -> float:
-    a, b = fit_line(depths[:place], token_ms[:place])
+def _over_foretold(depths: Sequence[int], token_ms: Sequence[np.ndarray], place: int, below: int) -> float:
+    """Median at `place` over what a line through the first `below` depths says."""
+    a, b = fit_line(depths[:below], token_ms[:below])
     return float(np.median(token_ms[place]) / (a + b * depths[place]))
 
 
@@ -139,34 +151,46 @@ def _resampled(samples: Samples, bootstrap: Bootstrap) -> list[list[np.ndarray]]
     ]
 
 
-def summarize(curve: pd.DataFrame) -> list[dict[str, Any]]:
-    """For each line its coefficients, the largest residual, and how well its deepest length was foretold."""
+def summarize(curve: pd.DataFrame, probe_spread: float | None) -> list[dict[str, Any]]:
+    """For each line its coefficients, the largest residual, and how well its deepest length was foretold.
+
+    Args:
+        curve: as made by `curve_frame`.
+        probe_spread: how much the same probe differed between the jobs behind it, see `spread_of_probes`.
+    """
     lines = []
     for (quantity, _), group in curve.groupby(["quantity", "new_tokens"], sort=False, dropna=False):
         deepest = group.iloc[-1]
         names = ("a_ms", "b_ms_per_1000_cells", "measured_over_foretold")
-        intervals = {
-            f"{name}{part}": float(deepest[f"{name}{part}"]) for name in names for part in ("", "_low", "_high")
-        }
+        intervals = {f"{name}{part}": _number(deepest[f"{name}{part}"]) for name in names for part in PARTS}
         lines.append(
             {
                 "quantity": quantity,
-                "new_tokens": None if pd.isna(deepest.new_tokens) else int(deepest.new_tokens),
+                "new_tokens": _number(deepest.new_tokens, int),
                 "lengths": len(group),
                 "n": int(group.n.min()),
                 "from_depth": int(group.depth.iloc[0]),
                 "to_depth": int(deepest.depth),
-                "foretold_from_depth": int(group.depth.iloc[-2]),
+                "foretold_from": _number(deepest.foretold_from, int),
                 "max_residual": float(group.residual.abs().max()),
+                "probe_spread": probe_spread,
                 **intervals,
             }
         )
     return lines
 
 
-def decode_line(rows: pd.DataFrame) -> np.ndarray | None:
-    """``(a, b)`` of decoding one token, in ms and ms a cell; None with fewer than two depths."""
-    decoded = rows[(rows.status == "ok") & (rows.decode_n > 0)]
-    depths = decoded.prefix_tokens + decoded.new_tokens
-    groups = {int(depth): values.to_numpy() for depth, values in (decoded.decode_ms / decoded.decode_n).groupby(depths)}
-    return fit_line(list(groups), list(groups.values())) if len(groups) > 1 else None
+def _number(value: Any, kind: type = float) -> Any:
+    return None if pd.isna(value) else kind(value)
+
+
+def spread_of_probes(rows: pd.DataFrame, arm: str) -> float | None:
+    """How much the probe's median differed between the jobs of an arm, relative to their median; None without.
+
+    Depths lie in different jobs, hours apart perhaps: what a line through them leaves may be the machine.
+    """
+    probes = rows[(rows.arm == "probe") & (rows.status == "ok") & rows.job.str.startswith(f"{arm}/")]
+    if probes.empty:
+        return None
+    medians = probes.groupby("job").prompt_ms.median()
+    return float((medians.max() - medians.min()) / medians.median())

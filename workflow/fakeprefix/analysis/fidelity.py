@@ -74,8 +74,14 @@ def tost_p(log_ratios: Sequence[float], margin: float) -> float:
 
 
 def of_quantity(table: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """The rows of one quantity; tables of earlier versions have prefill only."""
-    return table[table.quantity == quantity] if "quantity" in table else table
+    """The rows of one quantity."""
+    return table[table.quantity == quantity]
+
+
+def of_decode(table: pd.DataFrame, fill: str) -> pd.DataFrame:
+    """Decode over cells of one fill against decode over a restored prefix, one row a length."""
+    decode = of_quantity(table, DECODE)
+    return decode[(decode.subject == fill) & (decode.reference == "restored")]
 
 
 def judge(ratio: float, low: float, high: float, p: float, alpha: float) -> tuple[str, str]:

@@ -205,36 +205,44 @@ def residuals(analysis: Analysis) -> Figure:
 
 def depth_curve(analysis: Analysis) -> Figure:
     """Cost of one token against depth with the fitted lines, and how far measurements are from them."""
-    figure, (above, below) = plt.subplots(
-        2, 1, figsize=(SIZE_INCHES[0], 1.5 * SIZE_INCHES[1]), layout="constrained", sharex=True, height_ratios=(3, 2)
-    )
     curve = analysis.curve
+    shown = [quantity for quantity in ("prefill", "decode") if (curve.quantity == quantity).any()] or ["prefill"]
+    size = (SIZE_INCHES[0], 1.4 + 2.4 * (len(shown) + 1))
+    figure, panels = plt.subplots(len(shown) + 1, 1, figsize=size, layout="constrained", sharex=True)
+    below = panels[-1]
     below.axhline(0, color=GREY, linewidth=1)
     colours = (BLUE, ORANGE, GREEN, PURPLE, "#56B4E9", "#000000")
     lines = curve.groupby(["quantity", "new_tokens"], sort=False, dropna=False)
     for number, ((quantity, new_tokens), group) in enumerate(lines):
-        colour = colours[number % len(colours)]
+        above = panels[shown.index(quantity)]
         what = f"prefill of {int(new_tokens):,} tokens" if quantity == "prefill" else "decode"
+        colour = colours[number % len(colours)]
         style = {"color": colour, "marker": "o" if quantity == "prefill" else "s", "linestyle": "none"}
         _error_bars(above, group.depth, group, "token_ms", 1, label=f"{what}, n = {int(group.n.min())}", **style)
-        above.plot(group.depth, group.fitted_ms, color=colour, linewidth=1)
-        below.plot(
-            group.depth, 100 * group.residual, markersize=5, label="against the line" if number == 0 else None, **style
-        )
+        depths = np.geomspace(group.depth.min(), group.depth.max(), 100)
+        line = group.a_ms.iloc[0] + group.b_ms_per_1000_cells.iloc[0] * depths / 1000
+        above.plot(depths, line, color=colour, linewidth=1)
+        first = number == 0
+        below.plot(group.depth, 100 * group.residual, label="against the line" if first else None, **style)
         foretold = group[group.measured_over_foretold.notna()]
         if len(foretold):
             percent = foretold[[f"measured_over_foretold{part}" for part in ("", "_low", "_high")]].sub(1)
-            hollow = {**style, "markerfacecolor": "none", "markersize": 8}
-            label = "against a line through shallower depths" if number == 0 else None
+            hollow = {**style, "markerfacecolor": "none", "markersize": 9}
+            label = "against a line through depths of at most half" if first else None
             _error_bars(below, foretold.depth, percent, "measured_over_foretold", 100, label=label, **hollow)
-    above.set_ylabel("ms a token (median, interval)")
-    above.set_ylim(bottom=0)
-    below.set_ylabel("measured against line, %")
+    for quantity, axes in zip(shown, panels, strict=False):
+        axes.set_ylabel(f"{quantity}, ms a token\n(median, interval)")
+        axes.set_ylim(bottom=0)
+    below.set_ylabel("measured against\nline, %")
     below.set_xlabel("cells in front, tokens")
     if len(curve):
+        below.set_xscale("log", base=2)
+        below.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         figure.legend(loc="outside upper left", ncols=2)
     else:
-        above.text(0.5, 0.5, "needs three depths with as many new tokens", transform=above.transAxes, ha="center")
+        panels[0].text(
+            0.5, 0.5, "needs three depths with as many new tokens", transform=panels[0].transAxes, ha="center"
+        )
     return figure
 
 

@@ -32,7 +32,9 @@ REPLAY_SCHEMA = pa.schema(
         ("ci_low_s", pa.float64()),
         ("ci_high_s", pa.float64()),
         ("full_prefill_s", pa.float64()),
+        ("full_source", pa.string()),
         ("decode_token_s", pa.float64()),
+        ("decode_source", pa.string()),
     ]
 )
 
@@ -68,7 +70,8 @@ def replay_frame(
 
     A step that was measured has its median; one for which others of its bucket stand has the fitted
     cost, and ``source`` says so; without a fit its cost is missing. ``decode_token_s`` is one decoded token
-    behind the step, measured, or else from a line through what was measured; null if nothing was decoded.
+    behind the step, measured, or else from a line through what was measured (``decode_source``); null
+    without. ``full_source`` says where a whole prompt's time comes from, see `whole_prompt_ms`.
 
     Args:
         planned: the plan, columns `PLAN_COLUMNS`.
@@ -100,6 +103,7 @@ def replay_frame(
     repetitions = np.zeros(len(planned), dtype=int)
     line = decode_line(counted)
     decode = np.full(len(planned), np.nan) if line is None else line[0] + line[1] * (prefix + new)
+    decode_source = np.full(len(planned), "missing" if line is None else "fitted", dtype=object)
     places = {tuple(key): place for place, key in enumerate(planned[KEY].itertuples(index=False, name=None))}
     for key, group in counted.groupby(KEY, sort=False):
         place = places.get(key)
@@ -109,13 +113,13 @@ def replay_frame(
             encode[place] = group.image_encode_ms.median()
             source[place], repetitions[place] = "measured", len(group)
             if (group.decode_n > 0).all():
-                decode[place] = (group.decode_ms / group.decode_n).median()
-    full = np.full(len(planned), np.nan)
+                decode[place], decode_source[place] = (group.decode_ms / group.decode_n).median(), "measured"
+    full, full_source = np.full(len(planned), np.nan), np.full(len(planned), "missing", dtype=object)
     for policy in planned.policy.unique():
         mine = (planned.policy == policy).to_numpy()
         own = rows[(rows.policy == policy) & (rows.arm == BASELINE)]
         whole = own if len(own) else rows[rows.arm == BASELINE]
-        full[mine] = whole_prompt_ms((prefix + new)[mine], whole, model, encode[mine])
+        full[mine], full_source[mine] = whole_prompt_ms((prefix + new)[mine], whole, model, encode[mine])
     return frame.assign(
         measured_opt_prefill_s=value / 1e3,
         image_encode_s=np.where(source == "missing", np.nan, encode / 1e3),
@@ -125,33 +129,37 @@ def replay_frame(
         ci_low_s=low / 1e3,
         ci_high_s=high / 1e3,
         full_prefill_s=full / 1e3,
+        full_source=full_source,
         decode_token_s=decode / 1e3,
+        decode_source=decode_source,
     )
 
 
 def whole_prompt_ms(
     total: np.ndarray, baseline: pd.DataFrame, model: CostModel | None, encode: np.ndarray
-) -> np.ndarray:
-    """Time of whole prompts without any cache, shape ``(n,)``, NaN where nothing tells.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Time of whole prompts without any cache in ms, NaN where nothing tells, and what it is; both ``(n,)``.
 
-    Interpolated over measured whole prompts, those of the same policy where there are any, since they
-    encode as many images; without any, the fitted cost over no prefix, which is an extrapolation, with
-    the encoding of the new images only.
+    ``interpolated`` over measured whole prompts, those of the same policy where there are any, since they
+    encode as many images. ``extrapolated`` beyond the longest one, whose time grows as the fitted cost over
+    no prefix does; without any measured one it is that fitted cost, with the encoding of the new images
+    only. ``missing`` without a fit.
     """
     baseline = baseline[baseline.status == "ok"]
+    zeros = np.zeros_like(total)
+    fitted = np.full(len(total), np.nan) if model is None else model.predict_many(zeros, total, zeros)[0]
     if baseline.empty:
-        nothing = np.full(len(total), np.nan)
-        return (
-            nothing
-            if model is None
-            else model.predict_many(np.zeros_like(total), total, np.zeros_like(total))[0] + encode
-        )
+        return fitted + encode, np.where(np.isnan(fitted), "missing", "extrapolated").astype(object)
     medians = baseline.groupby(baseline.prefix_tokens + baseline.new_tokens).prompt_ms.median().sort_index()
-    # through the origin: a prompt of no tokens takes no time; beyond the longest one as steep as up to it
+    # through the origin: a prompt of no tokens takes no time
     known = np.concatenate([[0.0], medians.index.to_numpy(dtype=float)])
     times = np.concatenate([[0.0], medians.to_numpy()])
-    beyond = np.maximum(0.0, total - known[-1]) * times[-1] / known[-1]
-    return np.interp(total, known, times) + beyond
+    inside = total <= known[-1]
+    longest = np.array([known[-1]])
+    scale = np.nan if model is None else times[-1] / model.predict_many(0 * longest, longest, 0 * longest)[0][0]
+    value = np.where(inside, np.interp(total, known, times), fitted * scale)
+    source = np.where(inside, "interpolated", np.where(np.isnan(value), "missing", "extrapolated"))
+    return value, source.astype(object)
 
 
 def task_frame(

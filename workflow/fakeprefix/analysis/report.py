@@ -102,7 +102,7 @@ def write_report(folder: Path, template: Path) -> None:
             curve=plain(curve),
             curve_statements=[curve_statement(line) for line in summary["depth_curves"]],
             decoded=bool((agreement[f"{summary['arm']}_decode_token_ms"].notna()).any()),
-            decode_tokens=summary["decode_tokens"],
+            decode_statement=decode_statement(summary),
             fidelity=plain(pd.read_parquet(folder / "analysis" / "fidelity.parquet")),
             tasks=plain(pd.read_parquet(folder / "analysis" / "tasks.parquet")),
             rejected=plain(rejected),
@@ -122,8 +122,8 @@ def fidelity_statement(fidelity: dict[str, Any]) -> str:
     }
     rounds = sorted({fidelity["rounds_min"], fidelity["rounds_max"]})
     return (
-        f"Fidelity: a prefix fabricated with {fidelity['fill']} was {words[fidelity['verdict']]}; largest deviation "
-        f"{percent(fidelity['worst'])}, noise floor \N{PLUS-MINUS SIGN}{percent(fidelity['noise_floor'])}, "
+        f"Fidelity, in prefill: a prefix fabricated with {fidelity['fill']} was {words[fidelity['verdict']]}; "
+        f"largest deviation {percent(fidelity['worst'])}, noise floor \N{PLUS-MINUS SIGN}{percent(fidelity['noise_floor'])}, "
         f"n = {' to '.join(map(str, rounds))} rounds a length."
     )
 
@@ -171,13 +171,44 @@ def logits_statement(logits: list[dict[str, Any]]) -> str:
 def curve_statement(line: dict[str, Any]) -> str:
     """What the cost of one token is at any depth, how far measurements are from it, and how well it foretells."""
     what = "Decode" if line["quantity"] == "decode" else f"Prefill of {line['new_tokens']:,} tokens"
+    foretold = ""
+    if line["foretold_from"] is not None:
+        foretold = (
+            f" The deepest took {interval(line, 'measured_over_foretold')} times what a line through depths up to "
+            f"{line['foretold_from']:,} foretells."
+        )
+    spread = (
+        ""
+        if line["probe_spread"] is None
+        else (f" Between the jobs behind it the same probe differed by {percent(line['probe_spread'])}.")
+    )
     return (
         f"{what}: a token costs {interval(line, 'a_ms')} ms and {interval(line, 'b_ms_per_1000_cells')} ms for every "
         f"1,000 cells, over {line['lengths']} depths from {line['from_depth']:,} to {line['to_depth']:,} "
-        f"(n = {line['n']}); medians lie within {percent(line['max_residual'])} of the line. The deepest took "
-        f"{interval(line, 'measured_over_foretold')} times what the shallower ones, up to "
-        f"{line['foretold_from_depth']:,}, foretell."
+        f"(n = {line['n']}); medians lie within {percent(line['max_residual'])} of the line.{foretold}{spread}"
     )
+
+
+def decode_statement(summary: dict[str, Any]) -> str:
+    """One sentence on decode for the first screen; nothing if nothing was decoded."""
+    if not summary["decoded_per_repetition"]:
+        return ""
+    words = []
+    for key, what in (
+        ("decode_over_estimate", "times the estimate"),
+        ("decode_over_baseline", "times that behind whole prompts"),
+    ):
+        ratios = [row[key] for row in summary["buckets"] if row.get(key) is not None]
+        if ratios:
+            span = sorted({number(min(ratios)), number(max(ratios))}, key=float)
+            words.append(f"{' to '.join(span)} {what}")
+    compared = summary["fidelity"]["decode"]
+    if compared:
+        worst = max(compared, key=lambda row: abs(row["paired_ratio"] - 1))
+        words.append(
+            f"{interval(worst, 'paired_ratio')} times that over a restored prefix at L = {worst['prefix_tokens']:,}"
+        )
+    return f"Decode, which the verdict is not about, was {', '.join(words) or 'not compared'} (by bucket)."
 
 
 def naive_statement(buckets: list[dict[str, Any]]) -> str:

@@ -3,11 +3,10 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from fakeprefix.errors import EngineError
-from fakeprefix.host import nvidia_gpus, vulkan_devices
+from fakeprefix.host import nvidia_gpus, run_command, vulkan_devices
 
 CPU, CUDA, VULKAN = "cpu", "cuda", "vulkan"
 # variables by which CMake is told, and the program that compiles the kernels
@@ -50,5 +49,7 @@ def listed_devices(binary: Path) -> dict[str, str]:
     Args:
         binary: ``llama-server``.
     """
-    done = subprocess.run([str(binary), "--list-devices"], capture_output=True, text=True, timeout=120)
-    return {match[1]: match[2] for line in done.stdout.splitlines() if (match := LISTED_DEVICE.match(line))}
+    listing = run_command(str(binary), "--list-devices")
+    if isinstance(listing, dict):
+        raise EngineError(f"{binary}: {listing['absent']}")
+    return {match[1]: match[2] for line in listing.splitlines() if (match := LISTED_DEVICE.match(line))}

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import MeasureError
+from fakeprefix.host import kept_environment
 from fakeprefix.measure.arms import texts_behind_images
 from fakeprefix.measure.guard import timing_slot
 from fakeprefix.measure.protocol import ServerLife
+from fakeprefix.plan import N_PROBES, NAIVE_TOKENS
 from fakeprefix.progress import Progress
 from fakeprefix.server.process import ENVIRONMENT_KEPT
 from fakeprefix.server.settings import EngineSettings
@@ -21,11 +22,6 @@ from fakeprefix.storage import write_json
 from fakeprefix.trace.steps import Step
 
 log = logging.getLogger(__name__)
-
-# the rate that most people would use: nothing in the cache, one physical batch
-NAIVE_TOKENS = 512
-# in front of the benchmark, and as many behind it
-N_PROBES = 3
 
 
 def chunks(step: Step) -> list[int]:
@@ -125,7 +121,7 @@ def call_bench(
     command = [str(binary), "--model", str(model), *settings.bench_arguments()]
     command += ["--n-prompt", ",".join(map(str, sizes)) or "0", "--n-gen", str(n_decode), "--n-depth", str(depth)]
     command += ["--repetitions", str(repetitions), "--output", "json"]
-    environment = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
+    environment = kept_environment(*ENVIRONMENT_KEPT)
     environment["OMP_NUM_THREADS"] = str(settings.threads)
     with log_path.open("ab") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, env=environment, stdin=subprocess.DEVNULL)

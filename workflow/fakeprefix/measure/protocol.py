@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fakeprefix.engine.device import listed_devices
 from fakeprefix.errors import MeasureError
 from fakeprefix.host import this_cpu
 from fakeprefix.measure.arms import BASELINE, CACHED_PREFIX, STATE_RESTORE, arm_request, image_loader
@@ -75,6 +76,8 @@ class ServerLife:
         """
         require_same_machine(Path(inputs.host), Path(inputs.engine))
         plan, measure = read_json(inputs.summary), params.measure
+        if params.run["n_gpu_layers"]:
+            require_same_devices(Path(params.server), Path(inputs.server_config))
         return cls(
             run_folder=final.parents[2],
             name=f"{final.parent.name}/{final.name.split('.')[0]}",
@@ -146,7 +149,7 @@ def require_same_machine(snapshot: Path, engine: Path) -> None:
     On a cluster jobs may land on nodes of another kind; their times must not be mixed.
     """
     cpu = this_cpu()
-    taken = read_json(snapshot)["cpu"]["model"]
+    taken = read_json(snapshot)["cpu"].get("model")
     if str(taken) != cpu:
         raise MeasureError(
             f"this node has {cpu!r}, the run's snapshot is of {taken!r}; send all jobs to one kind of node"
@@ -157,6 +160,13 @@ def require_same_machine(snapshot: Path, engine: Path) -> None:
             f"this node has {cpu!r}, the engine was compiled for {made_for!r}; remove it, or send all "
             "jobs to one kind of node"
         )
+
+
+def require_same_devices(server: Path, reference: Path) -> None:
+    """Raise MeasureError if the engine sees other devices than in the run's smoke request."""
+    seen, known = listed_devices(server), read_json(reference)["devices"]
+    if seen != known:
+        raise MeasureError(f"the engine sees {seen or 'no device'}, in this run's smoke request it saw {known}")
 
 
 def measure_bucket(

@@ -18,12 +18,11 @@ from fakeprefix.measure.records import (
     expected_counts,
     mismatch,
 )
+from fakeprefix.plan import WARM_UP_TOKENS
 from fakeprefix.server.client import Client, Timings
 from fakeprefix.server.process import Server
 from fakeprefix.server.prompts import PromptBuilder, Segment
 from fakeprefix.storage import read_json
-
-WARM_UP_TOKENS = 256
 
 
 @dataclass(frozen=True)

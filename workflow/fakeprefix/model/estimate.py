@@ -1,7 +1,7 @@
 """How much memory and about how long: said before anything is built."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,19 @@ class Speed:
         weights: multiplying with quantized matrices, many tokens at once.
         attention: reading keys and values.
         decode: multiplying with matrices, one token at a time, which memory bounds.
+        decode_attention: reading keys and values for one token, which has another kernel.
     """
 
     weights: float
     attention: float
     decode: float
+    decode_attention: float
 
 
 # by the model's width; seen in this project with the synthetic models on two cores of a shared machine
-SPEEDS = {512: Speed(18e9, 7e9, 1.7e9), 2048: Speed(40e9, 20e9, 20e9)}
+SPEEDS = {512: Speed(18e9, 7e9, 1.7e9, 1.8e9), 2048: Speed(40e9, 22e9, 20e9, 2.1e9)}
 # a server reads its weights from the page cache, in bytes a second, and needs some time in any case
 LOAD_BYTES_PER_S, START_S = 1.5e9, 3.0
-# the text of a warm-up, and the short prefix of which a tile is made
-WARM_UP_TOKENS = 256 + 512
 # both builds without a compiler cache, in seconds of one core
 BUILD_CORE_S = 2040.0
 # the contract tests on the tiny model
@@ -116,7 +116,7 @@ def speed_of(facts: ModelFacts) -> Speed:
         logs = [math.log(getattr(SPEEDS[width], name)) for width in widths]
         return math.exp(np.interp(math.log(facts.n_embd), [math.log(width) for width in widths], logs))
 
-    return Speed(at("weights"), at("attention"), at("decode"))
+    return Speed(*(at(item.name) for item in fields(Speed)))
 
 
 def attention_flops(facts: ModelFacts) -> float:
@@ -135,13 +135,14 @@ def prefill_seconds(facts: ModelFacts, prefix: int, new: int, threads: int) -> f
 def decode_seconds(facts: ModelFacts, depth: int, tokens: int, threads: int) -> float:
     """About how long decoding `tokens` one after another takes behind `depth` cells on a CPU."""
     speed = speed_of(facts)
-    token = 2.0 * facts.active_parameters / speed.decode + attention_flops(facts) * depth / speed.attention
+    token = 2.0 * facts.active_parameters / speed.decode
+    token += attention_flops(facts) * depth / speed.decode_attention
     return tokens * token / threads
 
 
-def start_seconds(facts: ModelFacts, threads: int) -> float:
-    """About how long it takes until a server has started and is warm."""
-    return START_S + facts.weight_bytes / LOAD_BYTES_PER_S + prefill_seconds(facts, 0, WARM_UP_TOKENS, threads)
+def start_seconds(facts: ModelFacts, warm_up: int, threads: int) -> float:
+    """About how long it takes until a server has started and has computed `warm_up` tokens."""
+    return START_S + facts.weight_bytes / LOAD_BYTES_PER_S + prefill_seconds(facts, 0, warm_up, threads)
 
 
 def describe_seconds(seconds: float) -> str:

@@ -168,7 +168,7 @@ def takes_images(name: str) -> bool:
 
 def variant(shape: Mapping[str, int]) -> str:
     """What is added to the name of a model that has other dimensions than its preset."""
-    return f"-{hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]}" if shape else ""
+    return f"+{hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]}" if shape else ""
 
 
 # one for each memory type, as small as the engine allows: only positions are of interest

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fakeprefix.errors import ServerError
+from fakeprefix.host import DEVICE_VARIABLES, kept_environment
 from fakeprefix.server.client import Client
 from fakeprefix.server.settings import EngineSettings
 
@@ -28,10 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 # threads come from the settings; what OpenMP would take from the environment is overridden,
 # since Snakemake exports OMP_NUM_THREADS equal to a rule's `threads`
-ENVIRONMENT_KEPT = (
-    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH"),
-    *("CUDA_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES", "VK_DRIVER_FILES", "VK_ICD_FILENAMES"),
-)
+ENVIRONMENT_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", *DEVICE_VARIABLES)
 
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
@@ -79,7 +77,7 @@ def running_server(
         ServerError: it did not become healthy within `timeout_s`, or it died meanwhile; the message
             has the last lines of its log.
     """
-    environment = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
+    environment = kept_environment(*ENVIRONMENT_KEPT)
     environment |= {"OMP_NUM_THREADS": str(settings.threads), "LLAMA_API_KEY": secrets.token_urlsafe(32)}
     environment |= SANITIZER_OPTIONS | dict(extra_environment or {})
     log_path.parent.mkdir(parents=True, exist_ok=True)
