@@ -1,6 +1,6 @@
 """``report.html``: one file, opens offline, says first what can be trusted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +123,8 @@ def fidelity_statement(fidelity: dict[str, Any]) -> str:
     rounds = sorted({fidelity["rounds_min"], fidelity["rounds_max"]})
     return (
         f"Fidelity, in prefill: a prefix fabricated with {fidelity['fill']} was {words[fidelity['verdict']]}; "
-        f"largest deviation {percent(fidelity['worst'])}, noise floor \N{PLUS-MINUS SIGN}{percent(fidelity['noise_floor'])}, "
-        f"n = {' to '.join(map(str, rounds))} rounds a length."
+        f"largest deviation {percent(fidelity['worst'])}, noise floor "
+        f"\N{PLUS-MINUS SIGN}{percent(fidelity['noise_floor'])}, n = {' to '.join(map(str, rounds))} rounds a length."
     )
 
 
@@ -200,8 +200,7 @@ def decode_statement(summary: dict[str, Any]) -> str:
     ):
         ratios = [row[key] for row in summary["buckets"] if row.get(key) is not None]
         if ratios:
-            span = sorted({number(min(ratios)), number(max(ratios))}, key=float)
-            words.append(f"{' to '.join(span)} {what}")
+            words.append(f"{span(ratios)} {what}")
     compared = summary["fidelity"]["decode"]
     if compared:
         worst = max(compared, key=lambda row: abs(row["paired_ratio"] - 1))
@@ -218,7 +217,7 @@ def naive_statement(buckets: list[dict[str, Any]]) -> str:
         return ""
     return (
         "The naive estimate divides by the rate at depth 0 with 512 tokens, as most people would; the measurement "
-        f"is {number(min(ratios))} to {number(max(ratios))} times that."
+        f"is {span(ratios)} times that."
     )
 
 
@@ -242,6 +241,12 @@ def policy_statement(entry: dict[str, Any]) -> str:
         before = f", before that {earlier[-1]['policy'].replace('_', ' ')}" if earlier else ""
         parts.append(f"{words} {last['policy'].replace('_', ' ')} costs less{since}{before}.")
     return " ".join(parts)
+
+
+def span(values: Sequence[float]) -> str:
+    """The smallest and the largest of some values, or the one number that both are."""
+    ends = [number(min(values)), number(max(values))]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def percent(fraction: float | None) -> str:
