@@ -4,9 +4,12 @@
 #   cluster.sh start FOLDER   starts munge, the controller and the node; FOLDER/environment is to be sourced
 #   cluster.sh stop FOLDER    ends them
 #
-# Needs slurm-wlm and munge (Debian), and root: munge and slurmd insist on it.
+# Needs slurm-wlm and munge (Debian), and root: munge and slurmd insist on it. While it runs,
+# /etc/slurm/slurm.conf is a link to its configuration, since jobs are started without SLURM_CONF; a
+# machine that has a SLURM already is left alone.
 set -euo pipefail
 
+SYSTEM_CONF=/etc/slurm/slurm.conf
 command=${1:?start or stop}
 mkdir -p "${2:?a folder for its state}"
 folder=$(cd "$2" && pwd)
@@ -15,6 +18,7 @@ stop() {
     for name in slurmd slurmctld munged; do
         [ -f "$folder/$name.pid" ] && kill "$(cat "$folder/$name.pid")" 2>/dev/null || true
     done
+    [ "$(readlink "$SYSTEM_CONF" 2>/dev/null)" != "$folder/slurm.conf" ] || rm "$SYSTEM_CONF"
 }
 
 start() {
@@ -22,6 +26,11 @@ start() {
         command -v "$program" >/dev/null || { echo "error: $program is missing; install slurm-wlm and munge" >&2; exit 1; }
     done
     [ "$(id -u)" = 0 ] || { echo "error: munged and slurmd must be started as root" >&2; exit 1; }
+    # a link that leads nowhere is of an earlier one that was killed
+    if [ -e "$SYSTEM_CONF" ]; then
+        echo "error: $SYSTEM_CONF exists, this machine has a SLURM already" >&2
+        exit 1
+    fi
     local cores memory host
     cores=$(nproc) host=$(hostname -s)
     memory=$(awk '/MemTotal/ {print int($2 / 1024) - 512}' /proc/meminfo)
@@ -67,6 +76,8 @@ END
     # without cgroups of its own; nothing here is confined
     echo "CgroupPlugin=autodetect" >"$folder/cgroup.conf"
     printf 'export SLURM_CONF=%q\n' "$folder/slurm.conf" >"$folder/environment"
+    mkdir -p "$(dirname "$SYSTEM_CONF")"
+    ln -sf "$folder/slurm.conf" "$SYSTEM_CONF"
     export SLURM_CONF="$folder/slurm.conf"
     slurmctld
     slurmd
