@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.bench.subject import Subject
+from fakeprefix.engine.device import CPU
 from fakeprefix.engine.smoke import smoke_test
 from fakeprefix.measure.arms import FAKE_PREFIX
 from fakeprefix.measure.protocol import ServerLife, measure_bucket
@@ -22,7 +23,7 @@ def job_overhead(subject: Subject) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         reference = folder / "engine" / "server_config.json"
-        smoke_test(subject.server, settings, subject.model, None, None, "tile", reference, folder / "smoke.log")
+        smoke_test(subject.server, settings, subject.model, None, None, "tile", CPU, reference, folder / "smoke.log")
         life = ServerLife(
             run_folder=folder,
             name=f"{FAKE_PREFIX}/1",
