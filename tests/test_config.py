@@ -3,7 +3,7 @@ import re
 import pytest
 import yaml
 from conftest import ROOT
-from fakeprefix.config import load_schema, resolve
+from fakeprefix.config import load_schema, require_files, resolve
 from fakeprefix.errors import ConfigError
 
 
@@ -104,3 +104,16 @@ def test_resolving_changes_nothing_in_what_it_was_given():
 @pytest.mark.parametrize(("backend", "layers"), [("cpu", 0), ("cuda", 999), ("vulkan", 999)])
 def test_a_gpu_gets_all_layers_unless_told_otherwise(backend, layers):
     assert resolve({"engine": {"build": {"backend": backend}}})["engine"]["run"]["n_gpu_layers"] == layers
+
+
+def test_files_that_are_not_there_are_named_with_their_key(tmp_path):
+    model = tmp_path / "model.gguf"
+    model.touch()
+    mine = {"model": {"kind": "gguf", "path": str(model)}, "trace": {"source": "file", "path": str(tmp_path)}}
+    require_files(resolve(mine))
+    mine["model"]["mmproj"] = "/data/gone.gguf"
+    with pytest.raises(ConfigError, match=r"model\.mmproj = '/data/gone\.gguf': there is no such file; fill in"):
+        require_files(resolve(mine))
+    shipped = yaml.safe_load((ROOT / "config" / "holo3.yaml").read_text())
+    with pytest.raises(ConfigError, match=r"model\.path = .*there is no such file"):
+        require_files(resolve(shipped))

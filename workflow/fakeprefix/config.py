@@ -49,6 +49,23 @@ def resolve(config: dict[str, Any], schema: dict[str, Any] | None = None) -> dic
     return resolved
 
 
+def require_files(config: dict[str, Any]) -> None:
+    """Check that the files exist which a resolved configuration names.
+
+    Raises:
+        ConfigError: one of them does not.
+    """
+    model, trace = config["model"], config["trace"]
+    named = {}
+    if model["kind"] == "gguf":
+        named |= {"model.path": model["path"], "model.mmproj": model["mmproj"]}
+    if trace["source"] == "file":
+        named["trace.path"] = trace["path"]
+    for key, path in named.items():
+        if path and not Path(path).exists():
+            raise ConfigError(f"config: {key} = {path!r}: there is no such file; fill in where yours is")
+
+
 def require_node_settings(config: dict[str, Any]) -> None:
     """Check what only a run on a cluster has to say, since this machine is not the one that is measured.
 

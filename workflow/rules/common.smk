@@ -8,7 +8,7 @@ sys.path.insert(0, str(WORKFLOW))
 from snakemake.exceptions import WorkflowError
 
 from fakeprefix import jobs, runs
-from fakeprefix.config import require_node_settings, resolve
+from fakeprefix.config import require_files, require_node_settings, resolve
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
@@ -30,6 +30,7 @@ RESULTS = Path("results")
 
 try:
     CONFIG = resolve(config)
+    require_files(CONFIG)
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
     ENGINE = engine_folder(Path(), CONFIG["engine"], CONFIG["node_type"] or this_cpu()).as_posix()
     IDENTITY = runs.identity_of(CONFIG, SERIES.sha256, runs.code_sha256(PACKAGE))
