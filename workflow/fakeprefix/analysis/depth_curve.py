@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 from scipy.optimize import nnls
 
+from fakeprefix.analysis.drift import PROBE
 from fakeprefix.analysis.fidelity import DECODE, PREFILL
 from fakeprefix.analysis.statistics import Bootstrap
 
@@ -189,7 +190,7 @@ def spread_of_probes(rows: pd.DataFrame, arm: str) -> float | None:
 
     Depths lie in different jobs, hours apart perhaps: what a line through them leaves may be the machine.
     """
-    probes = rows[(rows.arm == "probe") & (rows.status == "ok") & rows.job.str.startswith(f"{arm}/")]
+    probes = rows[(rows.arm == PROBE) & (rows.status == "ok") & rows.job.str.startswith(f"{arm}/")]
     if probes.empty:
         return None
     medians = probes.groupby("job").prompt_ms.median()

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fakeprefix.analysis.agreement import Analysis
-from fakeprefix.analysis.fidelity import PREFILL, of_quantity
+from fakeprefix.analysis.fidelity import PREFILL, QUANTITIES, of_quantity
 from fakeprefix.storage import replacing
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour blindness
@@ -206,7 +206,7 @@ def residuals(analysis: Analysis) -> Figure:
 def depth_curve(analysis: Analysis) -> Figure:
     """Cost of one token against depth with the fitted lines, and how far measurements are from them."""
     curve = analysis.curve
-    shown = [quantity for quantity in ("prefill", "decode") if (curve.quantity == quantity).any()] or ["prefill"]
+    shown = [quantity for quantity in QUANTITIES if (curve.quantity == quantity).any()] or [PREFILL]
     size = (SIZE_INCHES[0], 1.4 + 2.4 * (len(shown) + 1))
     figure, panels = plt.subplots(len(shown) + 1, 1, figsize=size, layout="constrained", sharex=True)
     below = panels[-1]
@@ -215,9 +215,9 @@ def depth_curve(analysis: Analysis) -> Figure:
     lines = curve.groupby(["quantity", "new_tokens"], sort=False, dropna=False)
     for number, ((quantity, new_tokens), group) in enumerate(lines):
         above = panels[shown.index(quantity)]
-        what = f"prefill of {int(new_tokens):,} tokens" if quantity == "prefill" else "decode"
+        what = f"prefill of {int(new_tokens):,} tokens" if quantity == PREFILL else "decode"
         colour = colours[number % len(colours)]
-        style = {"color": colour, "marker": "o" if quantity == "prefill" else "s", "linestyle": "none"}
+        style = {"color": colour, "marker": "o" if quantity == PREFILL else "s", "linestyle": "none"}
         _error_bars(above, group.depth, group, "token_ms", 1, label=f"{what}, n = {int(group.n.min())}", **style)
         depths = np.geomspace(group.depth.min(), group.depth.max(), 100)
         line = group.a_ms.iloc[0] + group.b_ms_per_1000_cells.iloc[0] * depths / 1000

@@ -8,6 +8,7 @@ import jinja2
 import pandas as pd
 
 from fakeprefix import __version__
+from fakeprefix.analysis.fidelity import DECODE
 from fakeprefix.analysis.plots import PLOTS
 from fakeprefix.analysis.verdict import plain
 from fakeprefix.storage import read_json, write_text
@@ -170,7 +171,7 @@ def logits_statement(logits: list[dict[str, Any]]) -> str:
 
 def curve_statement(line: dict[str, Any]) -> str:
     """What the cost of one token is at any depth, how far measurements are from it, and how well it foretells."""
-    what = "Decode" if line["quantity"] == "decode" else f"Prefill of {line['new_tokens']:,} tokens"
+    what = "Decode" if line["quantity"] == DECODE else f"Prefill of {line['new_tokens']:,} tokens"
     foretold = ""
     if line["foretold_from"] is not None:
         foretold = (
