@@ -51,7 +51,7 @@ def test_every_key_is_in_the_manual_and_the_manual_has_no_other():
     [
         ({"measure": {"repetition": {}}}, "measure.repetition is not a key; did you mean 'repetitions'?"),
         ({"modell": {}}, "modell is not a key; did you mean 'model'?"),
-        ({"zzz": 1}, "zzz is not a key; known here are"),
+        ({"zzz": 1}, "zzz is not a key; known are"),
         ({"measure": {"fill": "warm"}}, "measure.fill = 'warm'"),
         ({"plan": {"bucket_width": 1000}}, "bucket_width = 1000: is not a multiple of 256"),
         ({"plan": {"bucket_width": "many"}}, "plan.bucket_width = 'many'"),

@@ -1,6 +1,6 @@
 import pytest
 from fakeprefix.engine import device
-from fakeprefix.engine.build import cmake_flags
+from fakeprefix.engine.build import cmake_flags, settings_of_flavour
 from fakeprefix.errors import EngineError
 from fakeprefix.host import vulkan_devices
 
@@ -60,5 +60,7 @@ def test_devices_and_drivers_are_read_from_the_listing(monkeypatch):
 def test_only_the_fast_build_computes_on_a_gpu():
     assert cmake_flags("fast", True, "cuda")["GGML_CUDA"] == "ON"
     assert cmake_flags("fast", True, "vulkan")["GGML_VULKAN"] == "ON"
-    assert cmake_flags("checked", True, "cuda") == cmake_flags("checked", True)
     assert not any("CUDA" in name or "VULKAN" in name for name in cmake_flags("fast", True))
+    build = {"backend": "cuda", "native": True}
+    assert settings_of_flavour("fast", build) == build
+    assert settings_of_flavour("checked", build) == build | {"backend": "cpu"}

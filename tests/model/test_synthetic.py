@@ -48,6 +48,16 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
     assert not np.array_equal(tensor_data(spec, 1, kind), tensor_data(spec, 2, kind))
 
 
+@pytest.mark.parametrize("kind", [GGMLQuantizationType.Q8_0, GGMLQuantizationType.F16])
+def test_a_matrix_is_the_same_however_few_of_its_rows_are_in_memory_at_once(kind, monkeypatch):
+    spec = TensorSpec("experts", (64, 5, 3), "matrix")
+    whole = tensor_data(spec, 1, kind)
+    monkeypatch.setattr("fakeprefix.model.synthetic.FLOATS_AT_ONCE", 128)
+    assert np.array_equal(tensor_data(spec, 1, kind), whole)
+    assert dequantize(whole, kind).std() == pytest.approx(64**-0.5, rel=0.1)
+    assert whole.shape[:2] == (3, 5)
+
+
 def test_no_tensor_is_f64_and_only_matrices_are_quantized(written):
     for tensor in GGUFReader(written / "model.gguf").tensors:
         assert tensor.tensor_type in (GGMLQuantizationType.F32, GGMLQuantizationType.Q8_0)

@@ -1,6 +1,5 @@
 """The configuration: defaults, validation with a remedy, and what the rest of the package gets from it."""
 
-import difflib
 import os
 from copy import deepcopy
 from pathlib import Path
@@ -10,7 +9,7 @@ import psutil
 import yaml
 from jsonschema import Draft202012Validator
 
-from fakeprefix.errors import ConfigError
+from fakeprefix.errors import ConfigError, nearest_name
 
 SCHEMA_PATH = Path(__file__).parents[1] / "schemas" / "config.schema.yaml"
 
@@ -128,9 +127,7 @@ def _describe(error: Any, schema: dict[str, Any]) -> str:
         known = list(error.schema.get("properties", {}))
         unknown = next(key for key in error.instance if key not in known)
         name = f"{where}.{unknown}" if where else unknown
-        nearest = difflib.get_close_matches(str(unknown), known, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here are {', '.join(known)}"
-        return f"config: {name} is not a key; {hint}"
+        return f"config: {name} is not a key; {nearest_name(str(unknown), known)}"
     reason = error.message.removeprefix(repr(error.instance)).strip()
     return f"config: {where or 'the configuration'} = {error.instance!r}: {reason}"
 

@@ -1,5 +1,14 @@
 """The errors a user can cause or meet. Each message names what is wrong, where, and the remedy."""
 
+import difflib
+from collections.abc import Sequence
+
+
+def nearest_name(name: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown name: the known one that was probably meant, or all of them."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}"
+
 
 class FakePrefixError(Exception):
     """Base of all errors that are reported in one line instead of a traceback."""

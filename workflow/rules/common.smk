@@ -9,6 +9,7 @@ from snakemake.exceptions import WorkflowError
 
 from fakeprefix import jobs, runs
 from fakeprefix.config import require_files, require_node_settings, resolve
+from fakeprefix.engine.build import settings_of_flavour
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.host import this_cpu
@@ -95,8 +96,8 @@ def synthetic(preset, seed, shape, file):
 
 
 def build_settings(wildcards):
-    """How a flavour is compiled; the checked one computes on the CPU whatever the fast one does."""
-    return CONFIG["engine"]["build"] | ({"backend": "cpu"} if wildcards.flavour == "checked" else {})
+    """How a flavour is compiled."""
+    return settings_of_flavour(wildcards.flavour, CONFIG["engine"]["build"])
 
 
 def shape_of(wildcards):

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fakeprefix.engine.device import BACKEND_FLAGS, CPU, KERNEL_COMPILER, require_device
 from fakeprefix.engine.source import tree_diff
@@ -57,9 +59,17 @@ FLAVOUR_FLAGS = {
 
 
 def cmake_flags(flavour: str, native: bool, backend: str = CPU) -> dict[str, str]:
-    """The CMake variables of a flavour, ``fast`` or ``checked``; the checked build always computes on the CPU."""
-    flags = COMMON_FLAGS | FLAVOUR_FLAGS[flavour] | {"GGML_NATIVE": "ON" if native else "OFF"}
-    return flags | BACKEND_FLAGS[backend] if flavour == "fast" else flags
+    """The CMake variables of a flavour, ``fast`` or ``checked``, that computes on a backend."""
+    native_flag = {"GGML_NATIVE": "ON" if native else "OFF"}
+    return COMMON_FLAGS | FLAVOUR_FLAGS[flavour] | native_flag | BACKEND_FLAGS[backend]
+
+
+def settings_of_flavour(flavour: str, build: Mapping[str, Any]) -> dict[str, Any]:
+    """Section ``engine.build`` as a flavour takes it: the checked one computes on the CPU whatever the fast one does.
+
+    Asserts and sanitizers look at the memory's bookkeeping, which is on the host.
+    """
+    return {**build, "backend": CPU} if flavour == "checked" else dict(build)
 
 
 def build_engine(
@@ -85,7 +95,7 @@ def build_engine(
         source_manifest: from `prepare_source`.
         manifest: written when the binaries are complete.
         native: compile for this machine's CPU.
-        backend: ``cpu``, ``cuda`` or ``vulkan``, for the fast build.
+        backend: ``cpu``, ``cuda`` or ``vulkan``.
         jobs: parallel jobs, 0 for one a core.
         ccache: use ccache where it is installed.
 

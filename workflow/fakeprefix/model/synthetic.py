@@ -34,6 +34,8 @@ CONTROL_TOKEN, UNUSED_TOKEN = 3, 5
 MICRO_VOCABULARY = 64
 # tokens; a model that cannot even run with these is not worth writing, longer ones are checked by the plan
 SHORTEST_CONTEXT = 1024
+# of a matrix that is being quantized, 16 MiB
+FLOATS_AT_ONCE = 2**22
 
 
 def write_model(preset_name: str, dimensions: Mapping[str, int], seed: int, vocabulary: Path, model: Path) -> None:
@@ -232,6 +234,8 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
     kind = stored_as(spec, weight_type)
     if kind in K_QUANTS:
         return random_blocks(rng, shape, kind)
+    if spec.kind == "matrix":
+        return random_matrix(rng, shape, kind)
     if spec.kind == "norm":
         data = np.ones(shape)
     elif spec.kind == "zero":
@@ -245,12 +249,30 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
     else:
         data = rng.standard_normal(shape, dtype=np.float32) / np.sqrt(spec.dims[0])
     # without the cast, NumPy's float64 would make F64 tensors, for which the engine has no kernel
-    data = np.ascontiguousarray(data, dtype=np.float32)
-    if kind == GGMLQuantizationType.F32:
-        return data
-    if kind == GGMLQuantizationType.F16:
-        return data.astype(np.float16)
-    return quantize(data, kind)
+    return np.ascontiguousarray(data, dtype=np.float32)
+
+
+def random_matrix(rng: np.random.Generator, shape: tuple[int, ...], kind: GGMLQuantizationType) -> np.ndarray:
+    """N(0, 1/n_in) in a stored type; only a few rows at a time are in memory as floats.
+
+    Args:
+        shape: of the matrix in elements, rows last.
+        kind: F16, F32 or a type that `gguf.quants.quantize` knows.
+
+    Returns:
+        Shape ``shape`` for F16 and F32, else bytes, shape ``(..., n_in / block * block bytes)``.
+    """
+    n_in = shape[-1]
+    n_rows = prod(shape[:-1])
+    at_once = max(1, FLOATS_AT_ONCE // n_in)
+    stored = None
+    for first in range(0, n_rows, at_once):
+        rows = rng.standard_normal((min(at_once, n_rows - first), n_in), dtype=np.float32) / np.float32(np.sqrt(n_in))
+        part = quantize(rows, kind)
+        if stored is None:
+            stored = np.empty((n_rows, part.shape[-1]), part.dtype)
+        stored[first : first + len(part)] = part
+    return stored.reshape(*shape[:-1], -1)
 
 
 @dataclass(frozen=True)
