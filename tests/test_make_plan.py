@@ -137,9 +137,38 @@ def test_a_gpu_that_is_not_there_is_refused_and_one_that_is_has_no_times(tmp_pat
         make(tmp_path, grid_steps([1000], [100]), build=build)
     assert not (tmp_path / "plan.json").exists()
     monkeypatch.setattr("fakeprefix.make_plan.require_device", lambda backend: ["a card"])
-    assert "whether the model fits its memory, is not estimated" in describe(
-        make(tmp_path, grid_steps([1000], [100]), build=build)
-    )
+    run = RUN | {"n_gpu_layers": 999}
+    plan = make(tmp_path, grid_steps([1000], [100]), build=build, run=run)
+    assert plan["estimate"]["seconds"] == {}
+    assert "how long it takes on a GPU is not estimated" in describe(plan)
+    assert "whether the GPU has that much is not known" in describe(plan)
+
+
+def test_a_model_must_fit_the_gpu_and_what_is_left_of_it_the_host(tmp_path, monkeypatch):
+    monkeypatch.setattr("fakeprefix.make_plan.require_device", lambda backend: ["a card"])
+    steps, facts = grid_steps([1000], [100]), facts_of_preset("holo3-35b-a3b")
+
+    def plan(host_gib, gpu_gib, n_gpu_layers):
+        monkeypatch.setattr("fakeprefix.make_plan.available_memory", lambda: host_gib * 2**30)
+        monkeypatch.setattr("fakeprefix.make_plan.gpu_memory", lambda backend: gpu_gib * 2**30)
+        run = RUN | {"n_gpu_layers": n_gpu_layers}
+        return make(tmp_path, steps, facts, build=BUILD | {"backend": "cuda"}, run=run)["estimate"]
+
+    everything = plan(4, 80, 999)
+    need, on_gpu = everything["memory_bytes"], everything["gpu_memory_bytes"]
+    assert [on_gpu[part] for part in ("weights", "kv_cells", "recurrent")] == [
+        need[part] for part in ("weights", "kv_cells", "recurrent")
+    ]
+    assert on_gpu["state"] == 0
+    half = plan(16, 8, 20)["gpu_memory_bytes"]
+    assert half["weights"] == pytest.approx(facts.weight_bytes * 20 / 41, abs=1)
+    assert half["kv_cells"] == need["kv_cells"] // 2
+    with pytest.raises(
+        ModelError, match=r"GPU memory that was found is 8\.0 GiB; take fewer engine\.run\.n_gpu_layers"
+    ):
+        plan(64, 8, 999)
+    with pytest.raises(ModelError, match=r"this machine has 4\.0 GiB"):
+        plan(4, 80, 20)
 
 
 def test_what_is_decoded_must_fit_the_context_too(tmp_path):

@@ -40,6 +40,21 @@ def test_the_compiler_of_the_kernels_must_be_there(monkeypatch):
         device.require_device("cuda")
 
 
+def test_the_memory_of_the_chosen_gpus_is_what_a_model_may_use(monkeypatch):
+    asked = []
+    cards = "Some Card, 550.1, 80000 MiB, 9.0\nSome Card, 550.1, 80000 MiB, 9.0\n"
+    monkeypatch.setattr("fakeprefix.host.run_command", lambda *command: asked.append(command) or cards)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert device.gpu_memory("cuda") == 160_000 * 2**20
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    device.gpu_memory("cuda")
+    assert [command[3:] for command in asked] == [(), ("--id=1",)]
+    monkeypatch.setattr("fakeprefix.host.run_command", lambda *_: {"absent": "nvidia-smi is not installed"})
+    assert device.gpu_memory("cuda") is None
+    assert device.gpu_memory("vulkan") is None
+    assert device.gpu_memory("cpu") is None
+
+
 def test_a_device_that_only_emulates_a_gpu_is_taken_only_if_it_is_named(monkeypatch):
     monkeypatch.setattr(device, "vulkan_devices", lambda: [SOFTWARE])
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")

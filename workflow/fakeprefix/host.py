@@ -165,10 +165,15 @@ def compilers() -> dict[str, Any]:
     return {name: text.splitlines()[0] if isinstance(text, str) and text else text for name, text in found.items()}
 
 
-def nvidia_gpus() -> list[str] | dict[str, str]:
-    """Name, driver, memory and compute capability of each, as one line."""
+def nvidia_gpus(only: str = "") -> list[str] | dict[str, str]:
+    """Name, driver, memory and compute capability of each, as one line.
+
+    Args:
+        only: numbers or UUIDs, with commas between; empty for all.
+    """
     query = "name,driver_version,memory.total,compute_cap"
-    listing = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+    chosen = [f"--id={only}"] if only else []
+    listing = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", *chosen)
     if isinstance(listing, dict):
         return listing
     return listing.strip().splitlines() or absent("nvidia-smi lists none")

@@ -10,16 +10,19 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fakeprefix.engine.device import CPU, require_device
+from fakeprefix.engine.device import CPU, gpu_memory, require_device
 from fakeprefix.errors import FakePrefixError, MeasureError
 from fakeprefix.model.estimate import (
     BUILD_CORE_S,
     CONTRACT_S,
     WRITE_BYTES_PER_S,
+    MemoryNeed,
     available_memory,
     decode_seconds,
     describe_seconds,
     estimate_record,
+    gpu_part,
+    host_part,
     memory_need,
     prefill_seconds,
     refuse_if_too_large,
@@ -98,7 +101,9 @@ def make_plan(
         n_ctx = context_tokens(chosen, measure["decode_tokens"], own)
         kept = state_tokens(chosen, measure)
         need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
-        refuse_if_too_large(need, available_memory())
+        on_gpu = None if backend == CPU else gpu_part(need, facts.n_layers, run["n_gpu_layers"])
+        gpu_available = gpu_memory(backend)
+        refuse_if_unfit(need, on_gpu, gpu_available)
         seconds = {} if backend != CPU else stage_seconds(chosen, facts, measure, engine, synthetic)
         summary = {
             "n_steps": counts.n_steps,
@@ -108,7 +113,7 @@ def make_plan(
             "n_ctx": n_ctx,
             "real_prefix_up_to": measure["real_prefix_up_to"],
             "buckets": bucket_rows(plan_output, plan["bucket_width"]),
-            "estimate": estimate_record(need, seconds),
+            "estimate": estimate_record(need, on_gpu, gpu_available, seconds),
         }
         write_json(summary_output, summary)
         log.info("%s", describe(summary))
@@ -116,6 +121,21 @@ def make_plan(
         plan_output.unlink(missing_ok=True)
         rejected_output.unlink(missing_ok=True)
         raise
+
+
+def refuse_if_unfit(need: MemoryNeed, on_gpu: MemoryNeed | None, gpu_available: int | None) -> None:
+    """Raise ModelError if the machine, or its GPUs, have too little memory.
+
+    Args:
+        on_gpu: the part of `need` that lies on GPUs, None without a GPU.
+        gpu_available: bytes that the GPUs have together, None where that is not known.
+    """
+    if on_gpu is None:
+        refuse_if_too_large(need, available_memory())
+        return
+    refuse_if_too_large(host_part(need, on_gpu), available_memory())
+    if gpu_available is not None:
+        refuse_if_too_large(on_gpu, gpu_available, on_gpu=True)
 
 
 def state_tokens(chosen: Sequence[PlannedStep], measure: dict[str, Any]) -> int:
@@ -258,6 +278,10 @@ def describe(summary: dict[str, Any]) -> str:
         prefixes = f"{row['prefix_min']}..{row['prefix_max']}"
         lines.append(f"{row['bucket']:>6}  {span:>22}  {row['steps']:>5}  {row['measured']:>8}  {prefixes:>16}")
     lines += ["", f"context {summary['n_ctx']} tokens, memory {estimate['memory_bytes']['total'] / 2**30:.2f} GiB"]
+    if "gpu_memory_bytes" in estimate:
+        have = estimate["gpu_available_bytes"]
+        known = "whether the GPU has that much is not known" if have is None else f"it has {have / 2**30:.2f} GiB"
+        lines.append(f"of it on the GPU {estimate['gpu_memory_bytes']['total'] / 2**30:.2f} GiB, {known}")
     if "model" in estimate["seconds"]:
         weights = estimate["memory_bytes"]["weights"]
         lines.append(f"the generated model takes {weights / 2**30:.2f} GiB on disk")
@@ -265,7 +289,7 @@ def describe(summary: dict[str, Any]) -> str:
         lines.append(f"prefixes of more than {summary['real_prefix_up_to']} tokens are fabricated only")
     lines.append("")
     if not estimate["seconds"]:
-        lines.append("how long it takes on a GPU, and whether the model fits its memory, is not estimated")
+        lines.append("how long it takes on a GPU is not estimated")
     else:
         lines += [f"{name:>14}: about {describe_seconds(value)}" for name, value in estimate["seconds"].items()]
         lines.append(f"{'together':>14}: about {describe_seconds(sum(estimate['seconds'].values()))}, less where")

@@ -14,6 +14,7 @@ BACKEND_FLAGS = {CPU: {}, CUDA: {"GGML_CUDA": "ON"}, VULKAN: {"GGML_VULKAN": "ON
 KERNEL_COMPILER = {CUDA: "nvcc", VULKAN: "glslc"}
 # the engine takes a device that only emulates a GPU if it is named here, and else passes over it
 VULKAN_CHOICE = "GGML_VK_VISIBLE_DEVICES"
+GPU_MEMORY = re.compile(r", (\d+) MiB(?:,|$)")
 LISTED_DEVICE = re.compile(r"^\s+(\w+): (.+?)(?: \((\d+) MiB, (\d+) MiB free\))?$")
 
 
@@ -41,6 +42,17 @@ def require_device(backend: str) -> list[str]:
     if not shutil.which(compiler):
         raise EngineError(f"engine.build.backend: {backend} needs {compiler} on the PATH, and it is not there")
     return found
+
+
+def gpu_memory(backend: str) -> int | None:
+    """Bytes that the GPUs of a backend have together; None where no driver tells, and without a GPU.
+
+    Of NVIDIA's those count that ``CUDA_VISIBLE_DEVICES`` names, if it is set. Vulkan's summary has no sizes.
+    """
+    found = nvidia_gpus(os.environ.get("CUDA_VISIBLE_DEVICES", "")) if backend == CUDA else []
+    if isinstance(found, dict):
+        return None
+    return sum(int(match[1]) * 2**20 for line in found if (match := GPU_MEMORY.search(line))) or None
 
 
 def listed_devices(binary: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """How much memory and about how long: said before anything is built."""
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,30 @@ def memory_need(
     return MemoryNeed(facts.weight_bytes, int(n_ctx * cell), facts.recurrent_bytes, compute, state)
 
 
+def gpu_part(need: MemoryNeed, n_layers: int, n_gpu_layers: int) -> MemoryNeed:
+    """What of it lies on GPUs: as many layers with their cells and states, and compute buffers of its own.
+
+    Args:
+        n_layers: of the model.
+        n_gpu_layers: ``engine.run.n_gpu_layers``; the output matrix counts as one more, as in the engine.
+    """
+    layers = min(n_gpu_layers, n_layers) / n_layers
+    weights = min(n_gpu_layers, n_layers + 1) / (n_layers + 1)
+    return MemoryNeed(
+        int(need.weights * weights), int(need.kv_cells * layers), int(need.recurrent * layers), need.compute
+    )
+
+
+def host_part(need: MemoryNeed, on_gpu: MemoryNeed) -> MemoryNeed:
+    """What is left for the host; both have compute buffers, and kept states are the host's."""
+    return replace(
+        need,
+        weights=need.weights - on_gpu.weights,
+        kv_cells=need.kv_cells - on_gpu.kv_cells,
+        recurrent=need.recurrent - on_gpu.recurrent,
+    )
+
+
 def available_memory() -> int:
     """Bytes this process may use: the machine's, or the container's if that is less."""
     limit = psutil.virtual_memory().total
@@ -98,13 +122,15 @@ def available_memory() -> int:
     return limit
 
 
-def refuse_if_too_large(need: MemoryNeed, available: int) -> None:
-    """Raise ModelError if the server would not fit into 90 % of the memory, and would swap."""
+def refuse_if_too_large(need: MemoryNeed, available: int, on_gpu: bool = False) -> None:
+    """Raise ModelError if the server would not fit into 90 % of a memory: it would swap, or not load."""
     if need.total > 0.9 * available:
         parts = ", ".join(f"{name} {size / 2**30:.1f}" for name, size in asdict(need).items())
+        owner = "GPU memory that was found is" if on_gpu else "this machine has"
+        remedy = "fewer engine.run.n_gpu_layers, " if on_gpu else ""
         raise ModelError(
-            f"the experiment needs {need.total / 2**30:.1f} GiB ({parts}), this machine has "
-            f"{available / 2**30:.1f} GiB; take a smaller model, shorter prefixes or a smaller cache type"
+            f"the experiment needs {need.total / 2**30:.1f} GiB ({parts}), {owner} "
+            f"{available / 2**30:.1f} GiB; take {remedy}a smaller model, shorter prefixes or a smaller cache type"
         )
 
 
@@ -154,6 +180,16 @@ def describe_seconds(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def estimate_record(need: MemoryNeed, seconds: dict[str, float]) -> dict[str, Any]:
-    """What ``make plan`` prints, as data; `seconds` by stage, in their order."""
-    return {"memory_bytes": need.as_dict(), "seconds": {name: round(value, 1) for name, value in seconds.items()}}
+def estimate_record(
+    need: MemoryNeed, on_gpu: MemoryNeed | None, gpu_available: int | None, seconds: dict[str, float]
+) -> dict[str, Any]:
+    """What ``make plan`` prints, as data; `seconds` by stage, in their order.
+
+    Args:
+        on_gpu: the part of `need` that lies on GPUs, None without a GPU.
+        gpu_available: bytes that the GPUs have, None where that is not known.
+    """
+    record: dict[str, Any] = {"memory_bytes": need.as_dict()}
+    if on_gpu is not None:
+        record |= {"gpu_memory_bytes": on_gpu.as_dict(), "gpu_available_bytes": gpu_available}
+    return record | {"seconds": {name: round(value, 1) for name, value in seconds.items()}}

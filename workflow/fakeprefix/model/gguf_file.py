@@ -53,6 +53,10 @@ class ModelFacts:
     n_expert: int = 0
     image: ImageGeometry | None = None
 
+    @property
+    def n_layers(self) -> int:
+        return self.n_attention_layers + self.n_recurrent_layers
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
