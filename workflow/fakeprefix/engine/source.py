@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import git
 import yaml
+from backports import tarfile
 
 from fakeprefix.errors import EngineError
 from fakeprefix.storage import sha256_file, sha256_files, write_json
