@@ -65,8 +65,18 @@ def project(prepared, tmp_path):
     return Path(shutil.copytree(prepared, tmp_path / "project", symlinks=True))
 
 
-def start(folder, *arguments, **options):
-    """Snakemake as the leader of a group, as a terminal would start it."""
+def start(folder, *arguments, limit=lambda: None):
+    """Snakemake as the leader of a group, as a terminal would start it.
+
+    Args:
+        limit: called in the new process, to restrict it.
+    """
+
+    def set_up():
+        # ignored by all that a script has put into the background, these tests among them
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        limit()
+
     return subprocess.Popen(
         [*SNAKEMAKE, *arguments, "--configfile", "overlay.yaml"],
         cwd=folder,
@@ -75,7 +85,7 @@ def start(folder, *arguments, **options):
         text=True,
         env=environment_of_a_user(),
         start_new_session=True,
-        **options,
+        preexec_fn=set_up,
     )
 
 
@@ -313,7 +323,7 @@ def test_a_parquet_file_that_does_not_fit_is_one_line_and_no_file(project):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
 
-    process = start(project, "plan", "--nolock", preexec_fn=limit)
+    process = start(project, "plan", "--nolock", limit=limit)
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0
     assert not plan.exists()
