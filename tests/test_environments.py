@@ -1,7 +1,10 @@
 """The conda environments have the pins of the lock file, and every rule names one."""
 
+import ast
 import re
 import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 import yaml
@@ -54,6 +57,46 @@ def test_every_rule_names_an_environment_that_exists_and_every_environment_is_us
         named |= set(re.findall(r'"\.\./\.\./envs/(\w+)\.yaml"', text))
         assert text.count("script:") == text.count("conda:"), file.name
     assert named == set(STAGES)
+
+
+def imported(file: Path) -> set[str]:
+    """Modules that a file names in its imports, wherever they stand."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def packages_behind(script: Path) -> set[str]:
+    """Distributions that a script imports, itself or by modules of the package."""
+    waiting, seen, others = [script], set(), set()
+    while waiting:
+        file = waiting.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        for name in imported(file):
+            if name.partition(".")[0] != "fakeprefix":
+                others.add(name.partition(".")[0])
+                continue
+            module = ROOT / "workflow" / name.replace(".", "/")
+            waiting += [path for path in (module.with_suffix(".py"), module / "__init__.py") if path.is_file()]
+    owners = packages_distributions()
+    return {re.sub(r"[-_.]+", "-", owners[name][0]).lower() for name in others if name in owners}
+
+
+def test_every_environment_has_what_the_scripts_of_its_rules_import():
+    for file in (ROOT / "workflow" / "rules").glob("*.smk"):
+        for rule in re.split(r"^(?:rule|checkpoint) ", file.read_text(), flags=re.M)[1:]:
+            script = re.search(r'"\.\./scripts/(\w+\.py)"', rule)
+            if not script:
+                continue
+            (stage,) = re.findall(r'"\.\./\.\./envs/(\w+)\.yaml"', rule)
+            missing = packages_behind(ROOT / "workflow" / "scripts" / script[1]) - set(pins(stage)) - {"snakemake"}
+            assert not missing, f"{script[1]} in envs/{stage}.yaml"
 
 
 def test_the_container_installs_from_the_lock_file_and_pins_nothing_else():
