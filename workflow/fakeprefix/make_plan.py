@@ -15,6 +15,7 @@ from fakeprefix.errors import FakePrefixError, MeasureError
 from fakeprefix.model.estimate import (
     BUILD_CORE_S,
     CONTRACT_S,
+    VOCABULARY_S,
     WRITE_BYTES_PER_S,
     MemoryNeed,
     available_memory,
@@ -163,7 +164,7 @@ def stage_seconds(
     threads = engine["run"]["threads"]
     seconds = {"engine build": BUILD_CORE_S / (engine["build"]["jobs"] or len(os.sched_getaffinity(0)))}
     if synthetic:
-        seconds["model"] = facts.weight_bytes / WRITE_BYTES_PER_S
+        seconds["model"] = VOCABULARY_S + facts.weight_bytes / WRITE_BYTES_PER_S
     seconds["contract"] = CONTRACT_S
     for arm in measure["arms"]:
         seconds[arm] = arm_seconds(arm, within(chosen, arm, measure), facts, measure, threads)
