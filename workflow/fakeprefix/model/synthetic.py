@@ -234,8 +234,6 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
     kind = stored_as(spec, weight_type)
     if kind in K_QUANTS:
         return random_blocks(rng, shape, kind)
-    if spec.kind == "matrix":
-        return random_matrix(rng, shape, kind)
     if spec.kind == "norm":
         data = np.ones(shape)
     elif spec.kind == "zero":
@@ -247,7 +245,7 @@ def tensor_data(spec: TensorSpec, seed: int, weight_type: GGMLQuantizationType) 
         # softplus(bias) is the step, initialized to U(0.001, 0.1)
         data = np.log(np.expm1(rng.uniform(0.001, 0.1, shape)))
     else:
-        data = rng.standard_normal(shape, dtype=np.float32) / np.sqrt(spec.dims[0])
+        return random_matrix(rng, shape, kind)
     # without the cast, NumPy's float64 would make F64 tensors, for which the engine has no kernel
     return np.ascontiguousarray(data, dtype=np.float32)
 
