@@ -36,7 +36,7 @@ reproduce: $(VENV)/.complete
 
 plan: $(VENV)/.complete
 	@$(SNAKEMAKE) plan
-	@$(BIN)/python -c "import sys; sys.path.insert(0, 'workflow'); from fakeprefix.make_plan import describe; from fakeprefix.storage import read_json; print(describe(read_json('results/current/trace/plan.json')))"
+	@$(BIN)/python -c "import sys; sys.path.insert(0, 'workflow'); from fakeprefix.planning.plan import describe; from fakeprefix.storage import read_json; print(describe(read_json('results/current/trace/plan.json')))"
 
 test: $(VENV)/.test-complete
 	$(BIN)/ruff format --check .
@@ -63,16 +63,16 @@ test-resources: $(VENV)/.complete
 	@$(SNAKEMAKE) test_resources
 
 verify: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.archive verify "$(ARCHIVE)"
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.runs.archive verify "$(ARCHIVE)"
 
 restore: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.archive restore "$(ARCHIVE)"
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.runs.archive restore "$(ARCHIVE)"
 
 rebuild: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.analysis.rebuild "$(RUN)"
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.report.rebuild "$(RUN)"
 
 compare: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.analysis.compare $(RUNS)
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.report.comparison $(RUNS)
 
 format: $(VENV)/.test-complete
 	$(BIN)/ruff check --fix .

@@ -13,8 +13,8 @@ sys.path.insert(0, str(WORKFLOW))
 
 from fakeprefix.config import resolve  # noqa: E402
 from fakeprefix.engine import source  # noqa: E402
-from fakeprefix.host import this_cpu  # noqa: E402
-from fakeprefix.runs import contract_file, models_folder  # noqa: E402
+from fakeprefix.machine.snapshot import this_cpu  # noqa: E402
+from fakeprefix.runs.shared import contract_file, models_folder  # noqa: E402
 from fakeprefix.server.client import Timings  # noqa: E402
 
 
@@ -46,7 +46,7 @@ def engine_folder() -> Path:
 
 def contract_verdict() -> Path:
     """The file with the verdict of the contract tests."""
-    return required(contract_file(engine_folder(), WORKFLOW / "fakeprefix"))
+    return required(contract_file(engine_folder(), ROOT))
 
 
 def required(path: Path) -> Path:
@@ -72,12 +72,12 @@ def checked_server() -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
-    return required(models_folder(ROOT, WORKFLOW / "fakeprefix") / "tiny-hybrid-1" / "model.gguf")
+    return required(models_folder(ROOT) / "tiny-hybrid-1" / "model.gguf")
 
 
 @pytest.fixture(scope="session")
 def tiny_mmproj() -> Path:
-    return required(models_folder(ROOT, WORKFLOW / "fakeprefix") / "tiny-hybrid-1" / "mmproj.gguf")
+    return required(models_folder(ROOT) / "tiny-hybrid-1" / "mmproj.gguf")
 
 
 @pytest.fixture

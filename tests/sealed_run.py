@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
-from fakeprefix.analysis.rebuild import analyse_folder, draw_folder
 from fakeprefix.config import resolve
 from fakeprefix.measure.records import Record, join_records
-from fakeprefix.plan import PlanRules, plan_file, read_planned
-from fakeprefix.runs import seal
+from fakeprefix.planning.steps import PlanRules, plan_file, read_planned
+from fakeprefix.report.rebuild import analyse_folder, draw_folder
+from fakeprefix.runs.folder import seal
 from fakeprefix.storage import read_json, write_json, write_text
 from fakeprefix.trace.steps import Step, write_steps
 

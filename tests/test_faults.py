@@ -17,7 +17,7 @@ import pytest
 import yaml
 from conftest import contract_verdict
 from fakeprefix.measure.records import read_records
-from fakeprefix.runs import verify
+from fakeprefix.runs.folder import verify
 from fakeprefix.storage import read_json
 from small_run import CUT_DOWN, SNAKEMAKE, copy_project, environment_of_a_user
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from conftest import ROOT
-from fakeprefix.runs import verify
+from fakeprefix.runs.folder import verify
 from fakeprefix.storage import read_json
 from small_run import copy_project, snakemake
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 from conftest import contract_verdict
-from fakeprefix.analysis.rebuild import rebuild
-from fakeprefix.archive import verify_archive
-from fakeprefix.runs import verify
+from fakeprefix.report.rebuild import rebuild
+from fakeprefix.runs.archive import verify_archive
+from fakeprefix.runs.folder import verify
 from fakeprefix.storage import read_json
 from small_run import CUT_DOWN, copy_project, snakemake
 

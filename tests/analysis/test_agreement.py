@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 from fakeprefix.analysis.agreement import Settings, analyse, write_analysis
 from fakeprefix.analysis.drift import probe_drift
-from fakeprefix.analysis.plots import draw_all
-from fakeprefix.analysis.report import decode_statement, policy_statement
 from fakeprefix.analysis.verdict import agreement, verdict
 from fakeprefix.errors import MeasureError
 from fakeprefix.measure.records import join_records
-from fakeprefix.plan import PlanRules, plan_file, read_planned
+from fakeprefix.planning.steps import PlanRules, plan_file, read_planned
+from fakeprefix.report.page import decode_statement, policy_statement
+from fakeprefix.report.plots import draw_all
 from fakeprefix.storage import write_json
 from fakeprefix.trace.steps import Step, write_steps
 from sealed_run import cost_ms, record

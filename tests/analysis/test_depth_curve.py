@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fakeprefix.analysis.depth_curve import CURVE_SCHEMA, curve_frame, decode_line, spread_of_probes, summarize
-from fakeprefix.analysis.report import curve_statement
 from fakeprefix.analysis.statistics import Bootstrap
+from fakeprefix.report.page import curve_statement
 
 BOOTSTRAP = Bootstrap(0.95, 300, 1)
 DEPTHS = (1024, 4096, 16384, 65536)

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fakeprefix.analysis.fidelity import compare, compare_logits, judge, summarize, tost_p
-from fakeprefix.analysis.report import logits_statement
 from fakeprefix.analysis.statistics import Bootstrap
+from fakeprefix.report.page import logits_statement
 
 BOOTSTRAP = Bootstrap(0.95, 500, 1)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import contract_verdict, engine_folder, good_timings, required
-from fakeprefix.engine.check import BAD_VALUES, FILLS, SANITIZER_REPORT, Answer, wrong_counts
+from fakeprefix.engine.contract import BAD_VALUES, FILLS, SANITIZER_REPORT, Answer, wrong_counts
 from fakeprefix.engine.source import load_series
 from fakeprefix.storage import read_json
 

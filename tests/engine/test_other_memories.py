@@ -11,8 +11,8 @@ from fakeprefix.errors import EngineError, RequestRefused
 from fakeprefix.model.presets import MICRO_SHAPES
 from fakeprefix.model.shapes import TensorSpec
 from fakeprefix.model.synthetic import read_tokenizer, write_text_model
+from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.process import running_server
-from fakeprefix.server.settings import EngineSettings
 from gguf import GGMLQuantizationType
 
 pytestmark = pytest.mark.engine

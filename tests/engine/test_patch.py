@@ -4,12 +4,12 @@ import json
 
 import pytest
 import requests
-from fakeprefix.engine.check import Contract
+from fakeprefix.engine.contract import Contract
 from fakeprefix.errors import RequestRefused
 from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR
+from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.server.exact_prompts import Segment
 from fakeprefix.server.process import running_server
-from fakeprefix.server.prompts import Segment
-from fakeprefix.server.settings import EngineSettings
 
 pytestmark = pytest.mark.engine
 

@@ -10,9 +10,9 @@ import subprocess
 import pytest
 from conftest import engine_folder, required
 from fakeprefix.engine.build import tool
-from fakeprefix.engine.check import Contract, check_clock, check_requests
+from fakeprefix.engine.contract import Contract, check_clock, check_requests
+from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.process import running_server
-from fakeprefix.server.settings import EngineSettings
 
 pytestmark = pytest.mark.engine
 

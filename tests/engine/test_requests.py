@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from fakeprefix.engine.check import SANITIZER_REPORT, Contract
+from fakeprefix.engine.contract import SANITIZER_REPORT, Contract
 from fakeprefix.errors import RequestRefused
 from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR, Timings
+from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.server.exact_prompts import Segment
 from fakeprefix.server.process import running_server
-from fakeprefix.server.prompts import Segment
-from fakeprefix.server.settings import EngineSettings
 
 pytestmark = pytest.mark.engine
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 from fakeprefix.errors import ServerError
 from fakeprefix.measure import session as session_module
-from fakeprefix.measure.arms import FAKE_PREFIX, prefixed_request
 from fakeprefix.measure.records import RecordWriter, read_records
+from fakeprefix.measure.requests import FAKE_PREFIX, prefixed_request
 from fakeprefix.measure.session import Probe, Session, Subject
 from fakeprefix.model.gguf_file import facts_of_preset
+from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.server.exact_prompts import Image, Segment
 from fakeprefix.server.process import running_server
-from fakeprefix.server.prompts import Image, Segment
-from fakeprefix.server.settings import EngineSettings
 from fakeprefix.trace.desktop import screenshot
 
 SETTINGS = EngineSettings(2, 512, 256, "on", "f16", "f16", 16_384)

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from fakeprefix.measure.fidelity import Contestant, contestants, widest_interval
+from fakeprefix.measure.turns import Contestant, contestants, widest_interval
 
 RESTORED = (Contestant("state_restore"), Contestant("state_restore", twin=1))
 

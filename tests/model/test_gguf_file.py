@@ -1,7 +1,7 @@
 import pytest
 from fakeprefix.errors import ModelError
-from fakeprefix.model.estimate import memory_need, prefill_seconds, refuse_if_too_large
 from fakeprefix.model.gguf_file import facts_of_files, facts_of_preset
+from fakeprefix.model.needs import memory_need, prefill_seconds, refuse_if_too_large
 from gguf import GGUFWriter
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 
 import pytest
-from fakeprefix.analysis.compare import write_comparison
+from fakeprefix.report.comparison import write_comparison
 from sealed_run import sealed_run
 
 sync_api = pytest.importorskip("playwright.sync_api")

@@ -11,8 +11,8 @@ import pytest
 from conftest import WORKFLOW
 from fakeprefix.errors import ServerError
 from fakeprefix.server import process as process_module
+from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.process import running_server
-from fakeprefix.server.settings import EngineSettings
 
 SETTINGS = EngineSettings(2, 512, 256, "on", "f16", "f16", 1024)
 
@@ -77,7 +77,7 @@ def test_the_server_dies_with_the_process_that_started_it(tmp_path, fast_server,
     import sys, time
     from pathlib import Path
     from fakeprefix.server.process import running_server
-    from fakeprefix.server.settings import EngineSettings
+    from fakeprefix.server.engine_settings import EngineSettings
     settings = EngineSettings(2, 512, 256, "on", "f16", "f16", 1024)
     binary, model, log = (Path(name) for name in {[str(p) for p in (fast_server, tiny_model, tmp_path / "log")]!r})
     with running_server(binary, settings, model, None, log) as server:

@@ -1,6 +1,6 @@
 import pytest
 from fakeprefix.errors import TraceError
-from fakeprefix.plan import PlanRules, plan_file, read_planned
+from fakeprefix.planning.steps import PlanRules, plan_file, read_planned
 from fakeprefix.trace.eviction import evicted_steps
 from fakeprefix.trace.steps import Step, StepImage, write_steps
 

@@ -10,13 +10,13 @@ import pytest
 from conftest import ROOT
 from fakeprefix.model.gguf_file import facts_of_preset
 from fakeprefix.server.client import Timings
+from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.server.exact_prompts import PromptBuilder
 from fakeprefix.server.process import running_server
-from fakeprefix.server.prompts import PromptBuilder
-from fakeprefix.server.settings import EngineSettings
+from fakeprefix.trace.common_prefix import TaskSteps
 from fakeprefix.trace.desktop import mark, screenshot
 from fakeprefix.trace.formats.chat_log import openai_chat
 from fakeprefix.trace.importing import CONVERSATIONS, Problems
-from fakeprefix.trace.prompts import TaskSteps
 from fakeprefix.trace.rendering import Renderer
 
 SAMPLES = Path(os.environ.get("FAKEPREFIX_TRACES", ROOT.parent / "shared" / "traces"))

@@ -6,7 +6,7 @@ from fakeprefix.errors import TraceError
 from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.trace.desktop import TASKS, desktop_steps, draw_screenshots, screenshot
 from fakeprefix.trace.grid import grid_steps
-from fakeprefix.trace.run import Hole, first_hole
+from fakeprefix.trace.logical_run import Hole, first_hole
 from fakeprefix.trace.steps import Step, StepImage, copy_step_images, read_steps, write_steps
 
 GEOMETRY = ImageGeometry(16, 2)

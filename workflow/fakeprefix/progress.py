@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from fakeprefix.model.estimate import describe_seconds
-
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
@@ -85,3 +83,12 @@ def counted(items: Iterable[Item], stage: str) -> Iterator[Item]:
     for item in items:
         yield item
         progress.advance(1)
+
+
+def describe_seconds(seconds: float) -> str:
+    """Seconds in words, for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -25,7 +25,7 @@ rule analysis:
         agreement=f"{RUN}/analysis/agreement.parquet",
         table=report(
             f"{RUN}/analysis/agreement.csv",
-            caption="../report/captions/agreement.rst",
+            caption="../fakeprefix/report/templates/captions/agreement.rst",
             category="Tables",
             labels={"table": "agreement by step, kind and bucket", "format": "CSV"},
         ),
@@ -38,7 +38,7 @@ rule analysis:
         drawings=[
             report(
                 f"{RUN}/analysis/{plot}.svg",
-                caption=f"../report/captions/{plot}.rst",
+                caption=f"../fakeprefix/report/templates/captions/{plot}.rst",
                 category="Plots",
                 labels={"plot": plot.replace("_", " "), "format": "SVG"},
             )
@@ -52,7 +52,7 @@ rule analysis:
     params:
         analysis=CONFIG["analysis"],
         fill=CONFIG["measure"]["fill"],
-        code=code("analysis/"),
+        code=code("analysis"),
     script:
         "../scripts/analysis.py"
 
@@ -73,7 +73,7 @@ rule report:
     output:
         page=report(
             f"{RUN}/report.html",
-            caption="../report/captions/report.rst",
+            caption="../fakeprefix/report/templates/captions/report.rst",
             category="Report",
             labels={"page": "verdict, tables, plots, method and limits", "format": "HTML"},
         ),
@@ -82,6 +82,6 @@ rule report:
     conda:
         "../../envs/analysis.yaml"
     params:
-        template=WORKFLOW / "report" / "report.html.jinja",
+        template=PACKAGE / "report" / "templates" / "report.html.jinja",
     script:
         "../scripts/report.py"

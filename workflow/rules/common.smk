@@ -7,15 +7,18 @@ sys.path.insert(0, str(WORKFLOW))
 
 from snakemake.exceptions import WorkflowError
 
-from fakeprefix import jobs, runs
+from fakeprefix import jobs
+from fakeprefix.runs import folder as runs
 from fakeprefix.config import require_files, require_node_settings, resolve
 from fakeprefix.engine.build import settings_of_flavour
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
-from fakeprefix.host import this_cpu
+from fakeprefix.machine.snapshot import this_cpu
 from fakeprefix.model.presets import takes_images, variant
-from fakeprefix.plan import measured_buckets, prefix_bound
-from fakeprefix.snakemake_settings import (
+from fakeprefix.planning.steps import measured_buckets, prefix_bound
+from fakeprefix.runs.code import code_sha256
+from fakeprefix.runs.shared import contract_file, models_folder
+from fakeprefix.snakefile import (
     content_decides,
     continue_after_a_crash,
     free_stale_lock,
@@ -29,12 +32,20 @@ from fakeprefix.trace.make_steps import format_of_trace
 PACKAGE = WORKFLOW / "fakeprefix"
 RESULTS = Path("results")
 
+
+def code(*scripts):
+    """Digest of these scripts and all that they import: what a script imports is not an input of its rule."""
+    return code_sha256([WORKFLOW / "scripts" / f"{script}.py" for script in scripts], WORKFLOW)
+
+
 try:
     CONFIG = resolve(config)
     require_files(CONFIG)
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
     ENGINE = engine_folder(Path(), CONFIG["engine"], CONFIG["node_type"] or this_cpu()).as_posix()
-    IDENTITY = runs.identity_of(CONFIG, SERIES.sha256, runs.code_sha256(PACKAGE))
+    IDENTITY = runs.identity_of(
+        CONFIG, SERIES.sha256, code("trace", "plan", "measure", "fidelity", "depth_rate", "measurements", "analysis")
+    )
     RUN_NAME = runs.choose(
         RESULTS,
         IDENTITY,
@@ -50,8 +61,8 @@ except FakePrefixError as error:
 
 RUN = f"results/{RUN_NAME}"
 SERVER = f"{ENGINE}/build-fast/bin/llama-server"
-CONTRACT = str(runs.contract_file(Path(ENGINE), PACKAGE))
-MODELS = str(runs.models_folder(Path(), PACKAGE))
+CONTRACT = str(contract_file(Path(ENGINE), Path()))
+MODELS = str(models_folder(Path()))
 
 jobs.make_importable(WORKFLOW)
 one_timing_job(workflow)
@@ -83,11 +94,6 @@ wildcard_constraints:
     preset="[a-z0-9-]+",
     seed=r"\d+",
     variant=r"(\+[0-9a-f]{8})?",
-
-
-def code(*parts):
-    """Digest of the package's modules below these parts: what a script imports is not an input of its rule."""
-    return runs.code_sha256(PACKAGE, parts)
 
 
 def synthetic(preset, seed, shape, file):

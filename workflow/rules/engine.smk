@@ -90,7 +90,7 @@ rule smoke:
         run=CONFIG["engine"]["run"],
         backend=CONFIG["engine"]["build"]["backend"],
         measure=CONFIG["measure"],
-        code=code("engine/smoke.py", "engine/device.py", "server/"),
+        code=code("smoke"),
     script:
         "../scripts/smoke.py"
 

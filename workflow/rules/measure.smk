@@ -23,7 +23,7 @@ rule baseline:
         server=SERVER,
         run=CONFIG["engine"]["run"],
         measure=CONFIG["measure"],
-        code=code("measure/", "server/"),
+        code=code("measure"),
     script:
         "../scripts/measure.py"
 
@@ -73,7 +73,7 @@ rule fidelity:
         run=CONFIG["engine"]["run"],
         measure=CONFIG["measure"],
         margin=CONFIG["analysis"]["equivalence_margin"],
-        code=code("measure/", "server/"),
+        code=code("fidelity"),
     script:
         "../scripts/fidelity.py"
 
@@ -104,7 +104,7 @@ rule depth_rate:
         bench=SERVER.replace("llama-server", "llama-bench"),
         run=CONFIG["engine"]["run"],
         measure=CONFIG["measure"],
-        code=code("measure/", "server/"),
+        code=code("depth_rate"),
     script:
         "../scripts/depth_rate.py"
 
@@ -120,7 +120,7 @@ rule measurements:
     conda:
         "../../envs/measure.yaml"
     params:
-        code=code("measure/records.py"),
+        code=code("measurements"),
     script:
         "../scripts/measurements.py"
 

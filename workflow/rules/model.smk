@@ -40,7 +40,7 @@ rule model_facts:
         "../../envs/model.yaml"
     params:
         model=CONFIG["model"],
-        code=code("model/"),
+        code=code("model_facts"),
     script:
         "../scripts/model_facts.py"
 

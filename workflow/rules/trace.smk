@@ -19,7 +19,7 @@ rule trace:
         format=TRACE_FORMAT,
         server=SERVER,
         run=CONFIG["engine"]["run"],
-        code=code("trace/"),
+        code=code("trace"),
     script:
         "../scripts/trace.py"
 
@@ -43,6 +43,6 @@ checkpoint plan:
         measure=CONFIG["measure"],
         engine={name: CONFIG["engine"][name] for name in ("build", "run")},
         synthetic=CONFIG["model"]["kind"] == "synthetic",
-        code=code("plan.py", "trace/", "make_plan.py", "model/estimate.py"),
+        code=code("plan"),
     script:
         "../scripts/plan.py"

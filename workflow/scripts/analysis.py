@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fakeprefix.analysis.agreement import Settings, analyse, write_analysis
-from fakeprefix.analysis.plots import draw_all
 from fakeprefix.jobs import job
+from fakeprefix.report.plots import draw_all
 
 with job(snakemake.log[0]):
     found = analyse(

@@ -3,8 +3,8 @@
 import logging
 from pathlib import Path
 
-from fakeprefix.archive import pack
 from fakeprefix.jobs import job
+from fakeprefix.runs.archive import pack
 
 with job(snakemake.log[0]):
     archive = Path(snakemake.output.archive)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fakeprefix.config import usable_cores
-from fakeprefix.engine.check import run_contract
+from fakeprefix.engine.contract import run_contract
 from fakeprefix.jobs import job
 from fakeprefix.model.gguf_file import facts_of_preset
 

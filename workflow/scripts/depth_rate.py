@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
+from fakeprefix.measure.buckets import ServerLife
 from fakeprefix.measure.depth_rate import bench_depths
-from fakeprefix.measure.protocol import ServerLife
-from fakeprefix.plan import MEASURED, prefix_bound, read_planned
+from fakeprefix.planning.steps import MEASURED, prefix_bound, read_planned
 
 with job(snakemake.log[0]):
     bucket = int(snakemake.wildcards.bucket)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.measure.fidelity import Rounds, measure_fidelity
-from fakeprefix.measure.protocol import ServerLife
+from fakeprefix.measure.buckets import ServerLife
+from fakeprefix.measure.turns import Rounds, measure_fidelity
 
 with job(snakemake.log[0]):
     length, fidelity = int(snakemake.wildcards.length), snakemake.params.measure["fidelity"]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fakeprefix.host import repository, repository_diff, write_snapshot
 from fakeprefix.jobs import job
+from fakeprefix.machine.snapshot import repository, repository_diff, write_snapshot
 from fakeprefix.storage import write_text
 
 with job(snakemake.log[0]):

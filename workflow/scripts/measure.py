@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.measure.protocol import ServerLife, measure_bucket
-from fakeprefix.plan import MEASURED, prefix_bound, read_planned
+from fakeprefix.measure.buckets import ServerLife, measure_bucket
+from fakeprefix.planning.steps import MEASURED, prefix_bound, read_planned
 from fakeprefix.trace.steps import read_tasks
 
 with job(snakemake.log[0]):

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.make_plan import make_plan
 from fakeprefix.model.gguf_file import ModelFacts
+from fakeprefix.planning.plan import make_plan
 from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.runs import announce, seal
+from fakeprefix.runs.folder import announce, seal
 
 with job(snakemake.log[0]):
     folder = Path(snakemake.output.manifest).parent

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from fakeprefix.engine.smoke import fill_of_run, smoke_test
 from fakeprefix.jobs import job
-from fakeprefix.measure.guard import timing_slot
-from fakeprefix.plan import MEASURED, read_planned
-from fakeprefix.server.settings import EngineSettings
+from fakeprefix.measure.timing_lock import timing_slot
+from fakeprefix.planning.steps import MEASURED, read_planned
+from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]), timing_slot():

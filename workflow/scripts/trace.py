@@ -4,7 +4,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.measure.guard import timing_slot
+from fakeprefix.measure.timing_lock import timing_slot
 from fakeprefix.model.gguf_file import ModelFacts
 from fakeprefix.storage import read_json
 from fakeprefix.trace.importing import CONVERSATIONS

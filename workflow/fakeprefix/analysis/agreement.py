@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from fakeprefix.analysis import depth_curve, fidelity, verdict
+from fakeprefix.analysis.benchmark_rates import read_rates
 from fakeprefix.analysis.diagnosis import count, diagnose
 from fakeprefix.analysis.drift import probe_drift
-from fakeprefix.analysis.estimate import read_rates
 from fakeprefix.analysis.fit import CostModel, fit_cost
 from fakeprefix.analysis.replay import (
     KEY,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fakeprefix.analysis.estimate import Rates
+from fakeprefix.analysis.benchmark_rates import Rates
 
 BASELINE, FABRICATED = "baseline", "fake_prefix"
 # the arms that have the prefix already; the first one that was measured is compared with the estimate

@@ -9,7 +9,7 @@ from typing import Any
 from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.bench.subject import Subject
 from fakeprefix.errors import EngineError
-from fakeprefix.measure.guard import timing_slot
+from fakeprefix.measure.timing_lock import timing_slot
 
 REFERENCE = "random"
 # of the tiny model, at a depth whose cells stay in the last-level cache

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.bench.subject import Subject
-from fakeprefix.engine.device import CPU
 from fakeprefix.engine.smoke import smoke_test
-from fakeprefix.measure.arms import FAKE_PREFIX
-from fakeprefix.measure.protocol import ServerLife, measure_bucket
+from fakeprefix.machine.devices import CPU
+from fakeprefix.measure.buckets import ServerLife, measure_bucket
+from fakeprefix.measure.requests import FAKE_PREFIX
 from fakeprefix.measure.session import Probe
 from fakeprefix.trace.grid import grid_steps
 

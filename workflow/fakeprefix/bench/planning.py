@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fakeprefix.errors import MeasureError
-from fakeprefix.plan import PlanRules, plan_file
+from fakeprefix.planning.steps import PlanRules, plan_file
 from fakeprefix.storage import table_writer
 from fakeprefix.trace.steps import STEP_SCHEMA
 

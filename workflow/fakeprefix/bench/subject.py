@@ -10,10 +10,10 @@ import yaml
 from fakeprefix.config import resolve
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import EngineError
-from fakeprefix.host import this_cpu
-from fakeprefix.plan import COLUMNS
-from fakeprefix.runs import models_folder
-from fakeprefix.server.settings import EngineSettings
+from fakeprefix.machine.snapshot import this_cpu
+from fakeprefix.planning.steps import COLUMNS
+from fakeprefix.runs.shared import models_folder
+from fakeprefix.server.engine_settings import EngineSettings
 
 PRESET = "tiny-hybrid-1"
 
@@ -53,7 +53,7 @@ def subject_of(root: Path, log: Path) -> Subject:
     config = resolve(yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8")))
     engine = engine_folder(root, config["engine"], this_cpu())
     programs = engine / "build-fast" / "bin"
-    model = models_folder(root, root / "workflow" / "fakeprefix") / PRESET / "model.gguf"
+    model = models_folder(root) / PRESET / "model.gguf"
     for path in (programs / "llama-server", programs / "llama-bench", model):
         if not path.is_file():
             raise EngineError(f"{path} is missing; `make test-resources` builds it")

@@ -10,15 +10,15 @@ from typing import Any
 from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.bench.subject import Subject
 from fakeprefix.errors import MeasureError
-from fakeprefix.measure.arms import FAKE_PREFIX, prefixed_request
 from fakeprefix.measure.depth_rate import call_bench
-from fakeprefix.measure.guard import timing_slot
 from fakeprefix.measure.order import balanced_orders
+from fakeprefix.measure.requests import FAKE_PREFIX, prefixed_request
+from fakeprefix.measure.timing_lock import timing_slot
 from fakeprefix.progress import Progress
 from fakeprefix.server.client import Timings
+from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.server.exact_prompts import PromptBuilder, Segment
 from fakeprefix.server.process import Server, running_server
-from fakeprefix.server.prompts import PromptBuilder, Segment
-from fakeprefix.server.settings import EngineSettings
 
 FILLS = ("zero", "random", "tile")
 FILL = "tile"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fakeprefix.engine.device import BACKEND_FLAGS, CPU, KERNEL_COMPILER, require_device
 from fakeprefix.engine.source import tree_diff
 from fakeprefix.errors import EngineError
-from fakeprefix.host import this_cpu
+from fakeprefix.machine.devices import BACKEND_FLAGS, CPU, KERNEL_COMPILER, require_device
+from fakeprefix.machine.snapshot import this_cpu
 from fakeprefix.progress import Progress
 from fakeprefix.storage import read_json, sha256_file, write_json, write_text
 

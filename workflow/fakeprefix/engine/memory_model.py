@@ -1,6 +1,6 @@
 """What each memory type of the engine answers to each operation: the table of ``patches/README.md`` as code.
 
-The engine accepts some things that the contract of `fakeprefix.trace.run` forbids; this model says
+The engine accepts some things that the contract of `fakeprefix.trace.logical_run` forbids; this model says
 which, and that the hole is reported. It is compared with the real memory by a driver program.
 """
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from fakeprefix.engine.device import CPU, listed_devices
 from fakeprefix.errors import EngineError
+from fakeprefix.machine.devices import CPU, listed_devices
 from fakeprefix.server.client import Timings
+from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.server.exact_prompts import Image, PromptBuilder, Segment
 from fakeprefix.server.process import running_server
-from fakeprefix.server.prompts import Image, PromptBuilder, Segment
-from fakeprefix.server.settings import EngineSettings
 from fakeprefix.storage import write_json
 from fakeprefix.trace.desktop import mark, screenshot
 from fakeprefix.trace.steps import StepImage

@@ -99,7 +99,7 @@ def engine_folder(root: Path, engine: dict[str, Any], cpu: str) -> Path:
     Args:
         root: of the project.
         engine: section ``engine`` of the configuration.
-        cpu: the machine's, see `fakeprefix.host.this_cpu`.
+        cpu: the machine's, see `fakeprefix.machine.snapshot.this_cpu`.
     """
     series = load_series(root / "patches", engine["series"])
     return root / "resources" / "engine" / engine_key(engine["source"], series, engine["build"], cpu)

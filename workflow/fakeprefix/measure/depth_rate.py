@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import MeasureError
-from fakeprefix.host import kept_environment
-from fakeprefix.measure.arms import texts_behind_images
-from fakeprefix.measure.guard import timing_slot
-from fakeprefix.measure.protocol import ServerLife
-from fakeprefix.plan import N_PROBES, NAIVE_TOKENS
+from fakeprefix.machine.snapshot import kept_environment
+from fakeprefix.measure.buckets import ServerLife
+from fakeprefix.measure.requests import texts_behind_images
+from fakeprefix.measure.timing_lock import timing_slot
+from fakeprefix.planning.steps import N_PROBES, NAIVE_TOKENS
 from fakeprefix.progress import Progress
+from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.process import ENVIRONMENT_KEPT
-from fakeprefix.server.settings import EngineSettings
 from fakeprefix.storage import write_json
 from fakeprefix.trace.steps import Step
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import FakePrefixError, MeasureError, RequestRefused, ServerError
-from fakeprefix.measure.arms import PRIME, PROBE, ArmRequest, probe_request
 from fakeprefix.measure.records import (
     ERROR,
     MAX_CLOCK_DIFFERENCE_S,
@@ -18,10 +17,11 @@ from fakeprefix.measure.records import (
     expected_counts,
     mismatch,
 )
-from fakeprefix.plan import WARM_UP_TOKENS
+from fakeprefix.measure.requests import PRIME, PROBE, ArmRequest, probe_request
+from fakeprefix.planning.steps import WARM_UP_TOKENS
 from fakeprefix.server.client import Client, Timings
+from fakeprefix.server.exact_prompts import PromptBuilder, Segment
 from fakeprefix.server.process import Server
-from fakeprefix.server.prompts import PromptBuilder, Segment
 from fakeprefix.storage import read_json
 
 

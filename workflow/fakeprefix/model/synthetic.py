@@ -15,8 +15,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueTy
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from fakeprefix.errors import ModelError
-from fakeprefix.model.estimate import available_memory, memory_need, refuse_if_too_large
 from fakeprefix.model.gguf_file import facts_of_preset
+from fakeprefix.model.needs import available_memory, memory_need, refuse_if_too_large
 from fakeprefix.model.presets import MICRO_SHAPES, preset_named
 from fakeprefix.model.shapes import TensorSpec, TextShape
 from fakeprefix.model.tensor_types import stored_as

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fakeprefix.errors import ServerError
-from fakeprefix.host import DEVICE_VARIABLES, kept_environment
+from fakeprefix.machine.snapshot import DEVICE_VARIABLES, kept_environment
 from fakeprefix.server.client import Client
-from fakeprefix.server.settings import EngineSettings
+from fakeprefix.server.engine_settings import EngineSettings
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fakeprefix.errors import TraceError
-from fakeprefix.trace.prompts import ImageIds, Prompt, TaskSteps
+from fakeprefix.trace.common_prefix import ImageIds, Prompt, TaskSteps
 from fakeprefix.trace.steps import Step, StepImage
 
 KEEP_ALL = "keep_all"

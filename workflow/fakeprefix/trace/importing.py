@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import TraceError
+from fakeprefix.trace.common_prefix import TaskSteps
 from fakeprefix.trace.eviction import KEEP_ALL, evicted_steps, policy_name
 from fakeprefix.trace.formats.blocks import kv_cache_tester, mooncake
 from fakeprefix.trace.formats.chat_log import body_of, openai_chat
@@ -13,7 +14,6 @@ from fakeprefix.trace.formats.conversation import OnProblem, Request
 from fakeprefix.trace.formats.files import json_lines, read_json_file, read_text
 from fakeprefix.trace.formats.opencua import opencua
 from fakeprefix.trace.formats.swe_agent import mini_swe_agent, swe_agent
-from fakeprefix.trace.prompts import TaskSteps
 from fakeprefix.trace.rendering import Renderer
 from fakeprefix.trace.steps import Step, copy_step_images, iterate_steps
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from fakeprefix.model.vision import ImageGeometry
 from fakeprefix.progress import counted
+from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.process import running_server
-from fakeprefix.server.settings import EngineSettings
 from fakeprefix.storage import write_json
 from fakeprefix.trace.desktop import desktop_steps, draw_screenshots
 from fakeprefix.trace.eviction import evicted_steps

@@ -7,8 +7,8 @@ import numpy as np
 
 from fakeprefix.errors import RequestRefused, TraceError
 from fakeprefix.model.vision import ImageGeometry
+from fakeprefix.trace.common_prefix import ImageIds, Prompt
 from fakeprefix.trace.formats.conversation import Request, Screenshot
-from fakeprefix.trace.prompts import ImageIds, Prompt
 from fakeprefix.trace.steps import StepImage
 
 # texts between images whose ids are kept; without images each is a whole prompt

@@ -1,0 +1,1 @@
+"""This machine: what it is, what it allows, which devices it has."""
