@@ -11,11 +11,11 @@ ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
-from fakeprefix.config import resolve  # noqa: E402
 from fakeprefix.engine import source  # noqa: E402
 from fakeprefix.machine.snapshot import this_cpu  # noqa: E402
 from fakeprefix.runs.shared import contract_file, models_folder  # noqa: E402
 from fakeprefix.server.client import Timings  # noqa: E402
+from fakeprefix.settings import resolve  # noqa: E402
 
 
 def good_timings(prefix: int, new: int, n_kv: int) -> Timings:
@@ -40,7 +40,7 @@ def good_timings(prefix: int, new: int, n_kv: int) -> Timings:
 
 def engine_folder() -> Path:
     """Folder of the engine that the default configuration builds."""
-    config = resolve(yaml.safe_load((ROOT / "config" / "config.yaml").read_text()))
+    config = resolve(yaml.safe_load((ROOT / "config" / "config.yaml").read_text())).as_params()
     return source.engine_folder(ROOT, config["engine"], this_cpu())
 
 

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import yaml
-from fakeprefix.config import resolve
 from fakeprefix.measure.records import Record, join_records
 from fakeprefix.planning.steps import PlanRules, plan_file, read_planned
 from fakeprefix.report.rebuild import analyse_folder, draw_folder
 from fakeprefix.runs.folder import seal
+from fakeprefix.settings import resolve
 from fakeprefix.storage import read_json, write_json, write_text
 from fakeprefix.trace.steps import Step, write_steps
 
@@ -89,7 +89,7 @@ def sealed_run(
             "measure": {"fidelity": {"prefix_tokens": [FIDELITY_LENGTH]}},
             "analysis": {"bootstrap": 200},
         }
-    )
+    ).as_params()
     write_text(folder / "pipeline" / "config.yaml", yaml.safe_dump(config, sort_keys=False))
     write_text(folder / "pipeline" / "git_commit.txt", "0123456789abcdef\n")
     files = [{"name": "model.gguf", "bytes": 10, "sha256": "ab"}]

@@ -11,10 +11,9 @@ pytestmark = pytest.mark.workflow
 BOUND = 700
 CONFIG = CUT_DOWN | {
     "trace": {"source": "grid", "grid": {"prefix_tokens": [300, 600, 1200], "new_tokens": [48]}},
-    "plan": {"bucket_width": 1024, "max_steps_per_bucket": 3},
+    "plan": {"bucket_width": 1024, "max_steps_per_bucket": 3, "real_prefix_up_to": BOUND},
     "measure": {
         "arms": ["baseline", "fake_prefix"],
-        "real_prefix_up_to": BOUND,
         "decode_tokens": 5,
         "repetitions": {"baseline": 1, "fake_prefix": 2, "depth_rate": 1},
         "fidelity": {"prefix_tokens": [300], "new_tokens": 32, "fills": ["tile"], "cached_up_to": 0},

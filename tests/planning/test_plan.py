@@ -11,7 +11,6 @@ MEASURE = {
     "arms": ["baseline", "fake_prefix"],
     "repetitions": {"baseline": 1, "fake_prefix": 2, "depth_rate": 1},
     "decode_tokens": 1,
-    "real_prefix_up_to": 0,
     "probe": {"prefix_tokens": 1024, "new_tokens": 128},
     "fidelity": {
         "prefix_tokens": [],
@@ -27,14 +26,14 @@ RUN = {"threads": 2, "n_ubatch": 512, "cache_type_k": "f16", "cache_type_v": "f1
 BUILD = {"backend": "cpu", "jobs": 2}
 
 
-def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN, build=BUILD):
+def make(tmp_path, steps, facts=None, measure=MEASURE, run=RUN, build=BUILD, up_to=0):
     write_steps(tmp_path / "steps.parquet", steps)
     outputs = [tmp_path / name for name in ("plan.parquet", "rejected.parquet", "plan.json")]
     facts = facts or facts_of_preset("tiny-hybrid")
     make_plan(
         tmp_path / "steps.parquet",
         facts,
-        {"bucket_width": 4096, "max_steps_per_bucket": 2, "max_new_tokens": 0},
+        {"bucket_width": 4096, "max_steps_per_bucket": 2, "max_new_tokens": 0, "real_prefix_up_to": up_to},
         "reject",
         measure,
         {"run": run, "build": build},
@@ -115,7 +114,7 @@ def test_a_bound_on_real_prefixes_takes_the_hours_out_of_the_plan(tmp_path):
     facts = facts_of_preset("holo3-35b-a3b")
     steps = grid_steps([1024, 131_072], [128])
     free = make(tmp_path, steps, facts)["estimate"]["seconds"]
-    bound = make(tmp_path, steps, facts, MEASURE | {"real_prefix_up_to": 1024})
+    bound = make(tmp_path, steps, facts, up_to=1024)
     seconds = bound["estimate"]["seconds"]
     assert free["baseline"] > 3600 > 600 > seconds["baseline"]
     assert free["depth_rate"] > 3600 > seconds["depth_rate"]

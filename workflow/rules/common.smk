@@ -9,7 +9,6 @@ from snakemake.exceptions import WorkflowError
 
 from fakeprefix import jobs
 from fakeprefix.runs import folder as runs
-from fakeprefix.config import require_files, require_node_settings, resolve
 from fakeprefix.engine.build import settings_of_flavour
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
@@ -18,6 +17,7 @@ from fakeprefix.model.presets import takes_images, variant
 from fakeprefix.planning.steps import measured_buckets, prefix_bound
 from fakeprefix.runs.code import code_sha256
 from fakeprefix.runs.shared import contract_file, models_folder
+from fakeprefix.settings import require_files, require_node_settings, resolve
 from fakeprefix.snakefile import (
     content_decides,
     continue_after_a_crash,
@@ -39,8 +39,10 @@ def code(*scripts):
 
 
 try:
-    CONFIG = resolve(config)
-    require_files(CONFIG)
+    SETTINGS = resolve(config)
+    require_files(SETTINGS)
+    # a rule hands its script the sections that it needs, as plain values
+    CONFIG = SETTINGS.as_params()
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
     ENGINE = engine_folder(Path(), CONFIG["engine"], CONFIG["node_type"] or this_cpu()).as_posix()
     IDENTITY = runs.identity_of(
@@ -127,7 +129,9 @@ def mmproj_file():
 
 def buckets(arm):
     """Buckets of the plan in which an arm, or the benchmark, has something to measure; makes the plan first."""
-    return measured_buckets(Path(checkpoints.plan.get().output.plan), prefix_bound(arm, CONFIG["measure"]))
+    return measured_buckets(
+        Path(checkpoints.plan.get().output.plan), prefix_bound(arm, SETTINGS.plan.real_prefix_up_to)
+    )
 
 
 def arm_rows(arm):

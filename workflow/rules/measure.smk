@@ -72,7 +72,6 @@ rule fidelity:
         server=SERVER,
         run=CONFIG["engine"]["run"],
         measure=CONFIG["measure"],
-        margin=CONFIG["analysis"]["equivalence_margin"],
         code=code("fidelity"),
     script:
         "../scripts/fidelity.py"

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fakeprefix.config import usable_cores
 from fakeprefix.engine.contract import run_contract
 from fakeprefix.jobs import job
+from fakeprefix.machine.limits import usable_cores
 from fakeprefix.model.gguf_file import facts_of_preset
 
 with job(snakemake.log[0]):

@@ -6,12 +6,13 @@ from fakeprefix.jobs import job
 from fakeprefix.measure.buckets import ServerLife
 from fakeprefix.measure.depth_rate import bench_depths
 from fakeprefix.planning.steps import MEASURED, prefix_bound, read_planned
+from fakeprefix.storage import read_json
 
 with job(snakemake.log[0]):
     bucket = int(snakemake.wildcards.bucket)
     before, after = Path(snakemake.output.before), Path(snakemake.output.after)
     life = ServerLife.of_job(before, snakemake.input, snakemake.params, snakemake.log[0])
-    up_to = prefix_bound("depth_rate", snakemake.params.measure)
+    up_to = prefix_bound("depth_rate", read_json(snakemake.input.summary)["real_prefix_up_to"])
     bench_depths(
         [item.step for item in read_planned(Path(snakemake.input.plan), MEASURED, bucket, up_to)],
         life,

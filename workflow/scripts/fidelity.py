@@ -15,6 +15,6 @@ with job(snakemake.log[0]):
         fidelity["new_tokens"],
         fidelity["fills"],
         length <= fidelity["cached_up_to"],
-        Rounds(fidelity["min_rounds"], fidelity["max_rounds"], snakemake.params.margin, fidelity["budget_s"]),
+        Rounds(fidelity["min_rounds"], fidelity["max_rounds"], fidelity["stop_width"], fidelity["budget_s"]),
         Path(snakemake.output.logits),
     )

@@ -7,13 +7,13 @@ from typing import Any
 
 import yaml
 
-from fakeprefix.config import resolve
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import EngineError
 from fakeprefix.machine.snapshot import this_cpu
 from fakeprefix.planning.steps import COLUMNS
 from fakeprefix.runs.shared import models_folder
 from fakeprefix.server.engine_settings import EngineSettings
+from fakeprefix.settings import resolve
 
 PRESET = "tiny-hybrid-1"
 
@@ -50,7 +50,7 @@ def subject_of(root: Path, log: Path) -> Subject:
     Raises:
         EngineError: it is not built yet.
     """
-    config = resolve(yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8")))
+    config = resolve(yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))).as_params()
     engine = engine_folder(root, config["engine"], this_cpu())
     programs = engine / "build-fast" / "bin"
     model = models_folder(root) / PRESET / "model.gguf"

@@ -79,7 +79,10 @@ def make_plan(
         require_device(backend)
         # a step must leave room for what is decoded behind it
         n_ctx_max = facts.n_ctx_train - (measure["decode_tokens"] - 1)
-        rules = PlanRules(on_hole, n_ctx_max, **plan)
+        bound = plan["real_prefix_up_to"]
+        rules = PlanRules(
+            on_hole, n_ctx_max, plan["bucket_width"], plan["max_steps_per_bucket"], plan["max_new_tokens"]
+        )
         counts = plan_file(steps, rules, plan_output, rejected_output)
         if counts.n_with_images and facts.image is None:
             raise MeasureError("model.mmproj: the trace has images, and no projector is given")
@@ -100,19 +103,19 @@ def make_plan(
         images = max((image.tokens for item in chosen for image in item.step.images), default=0)
         own = max([probe, 2 * WARM_UP_TOKENS + images, *turns])
         n_ctx = context_tokens(chosen, measure["decode_tokens"], own)
-        kept = state_tokens(chosen, measure)
+        kept = state_tokens(chosen, measure, bound)
         need = memory_need(facts, n_ctx, run["n_ubatch"], run["cache_type_k"], run["cache_type_v"], kept)
         on_gpu = None if backend == CPU else gpu_part(need, facts.n_layers, run["n_gpu_layers"])
         gpu_available = gpu_memory(backend)
         refuse_if_unfit(need, on_gpu, gpu_available)
-        seconds = {} if backend != CPU else stage_seconds(chosen, facts, measure, engine, synthetic)
+        seconds = {} if backend != CPU else stage_seconds(chosen, facts, measure, engine, synthetic, bound)
         summary = {
             "n_steps": counts.n_steps,
             "n_rejected": counts.n_rejected,
             "n_unmeasurable": counts.n_unmeasurable,
             "n_measured": counts.n_measured,
             "n_ctx": n_ctx,
-            "real_prefix_up_to": measure["real_prefix_up_to"],
+            "real_prefix_up_to": plan["real_prefix_up_to"],
             "buckets": bucket_rows(plan_output, plan["bucket_width"]),
             "estimate": estimate_record(need, on_gpu, gpu_available, seconds),
         }
@@ -139,17 +142,17 @@ def refuse_if_unfit(need: MemoryNeed, on_gpu: MemoryNeed | None, gpu_available: 
         refuse_if_too_large(on_gpu, gpu_available, on_gpu=True)
 
 
-def state_tokens(chosen: Sequence[PlannedStep], measure: dict[str, Any]) -> int:
+def state_tokens(chosen: Sequence[PlannedStep], measure: dict[str, Any], real_prefix_up_to: int) -> int:
     """Tokens of the longest prefix of which a state is kept; 0 if none is."""
     lengths = list(measure["fidelity"]["prefix_tokens"])
     if "state_restore" in measure["arms"]:
-        lengths += [item.step.prefix_tokens for item in within(chosen, "state_restore", measure)]
+        lengths += [item.step.prefix_tokens for item in within(chosen, "state_restore", real_prefix_up_to)]
     return max(lengths, default=0)
 
 
-def within(chosen: Sequence[PlannedStep], arm: str, measure: dict[str, Any]) -> list[PlannedStep]:
+def within(chosen: Sequence[PlannedStep], arm: str, real_prefix_up_to: int) -> list[PlannedStep]:
     """The steps at which an arm, or the benchmark, takes part."""
-    bound = prefix_bound(arm, measure)
+    bound = prefix_bound(arm, real_prefix_up_to)
     return [item for item in chosen if not bound or item.step.prefix_tokens <= bound]
 
 
@@ -159,6 +162,7 @@ def stage_seconds(
     measure: dict[str, Any],
     engine: dict[str, Any],
     synthetic: bool,
+    real_prefix_up_to: int,
 ) -> dict[str, float]:
     """Estimated time of every stage that takes long, in seconds and in their order; on a CPU."""
     threads = engine["run"]["threads"]
@@ -167,11 +171,11 @@ def stage_seconds(
         seconds["model"] = VOCABULARY_S + facts.weight_bytes / WRITE_BYTES_PER_S
     seconds["contract"] = CONTRACT_S
     for arm in measure["arms"]:
-        seconds[arm] = arm_seconds(arm, within(chosen, arm, measure), facts, measure, threads)
+        seconds[arm] = arm_seconds(arm, within(chosen, arm, real_prefix_up_to), facts, measure, threads)
     if measure["fidelity"]["prefix_tokens"]:
         seconds["fidelity"] = fidelity_seconds(facts, measure, threads)
     if measure["repetitions"]["depth_rate"]:
-        seconds["depth_rate"] = bench_seconds(within(chosen, "depth_rate", measure), facts, measure, threads)
+        seconds["depth_rate"] = bench_seconds(within(chosen, "depth_rate", real_prefix_up_to), facts, measure, threads)
     return seconds
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fakeprefix.arms import FAKE_PREFIX
 from fakeprefix.errors import TraceError
 from fakeprefix.storage import table_writer
 from fakeprefix.trace.logical_run import first_hole
@@ -31,9 +32,6 @@ PLAN_SCHEMA = pa.schema(
 # what every timing job does besides its steps: a text before anything counts; and of the benchmark, probes of a
 # server in front and as many behind, and the rate that most people would use: nothing cached, one physical batch
 WARM_UP_TOKENS, N_PROBES, NAIVE_TOKENS = 256, 3, 512
-
-# the one arm whose prefix need not be computed, see `fakeprefix.measure.requests`
-FABRICATED = "fake_prefix"
 
 MEASURED, SAMPLED_OUT, UNMEASURABLE = "measured", "sampled_out", "unmeasurable"
 STATUSES = np.array([MEASURED, SAMPLED_OUT, UNMEASURABLE])
@@ -247,15 +245,15 @@ def spread(n: int, k: int) -> list[int]:
     return sorted({round(i * (n - 1) / (k - 1)) for i in range(k)})
 
 
-def prefix_bound(arm: str, measure: dict[str, Any]) -> int:
+def prefix_bound(arm: str, real_prefix_up_to: int) -> int:
     """Longest prefix at which an arm, or the benchmark, takes part, in tokens; 0 for no bound.
 
     Only a fabricated prefix costs nothing to make; all others have to be prefilled.
 
     Args:
-        measure: section ``measure`` of the configuration.
+        real_prefix_up_to: ``plan.real_prefix_up_to`` of the settings, 0 for no bound.
     """
-    return 0 if arm == FABRICATED else measure.get("real_prefix_up_to", 0)
+    return 0 if arm == FAKE_PREFIX else real_prefix_up_to
 
 
 def _within(up_to: int) -> list[tuple[str, str, int]]:

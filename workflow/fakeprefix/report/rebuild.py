@@ -76,7 +76,9 @@ def analyse_folder(folder: Path) -> Analysis:
     config = yaml.safe_load((folder / "pipeline" / "config.yaml").read_text(encoding="utf-8"))
     raw, plan = folder / "raw", folder / "trace" / "plan.parquet"
     rates = config["measure"]["repetitions"]["depth_rate"]
-    benched = measured_buckets(plan, prefix_bound("depth_rate", config["measure"]))
+    benched = measured_buckets(
+        plan, prefix_bound("depth_rate", read_json(folder / "trace" / "plan.json").get("real_prefix_up_to", 0))
+    )
     found = analyse(
         folder / "measurements.parquet",
         plan,

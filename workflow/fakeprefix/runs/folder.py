@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from fakeprefix.config import NOT_IDENTITY
 from fakeprefix.errors import RunError
 from fakeprefix.storage import file_entry, read_json, sha256_file, write_json, write_text
 
@@ -22,6 +21,9 @@ log = logging.getLogger(__name__)
 ENVIRONMENT_KEY = "FAKEPREFIX_RUN"
 PREVIEW = "new-run"
 INDEX = ".identities"
+
+# they choose a run folder, they do not change what is measured
+NOT_IDENTITY = ("run", "run_name")
 
 # describes an archived run, comes with it when it is restored
 CRATE_NAME = "ro-crate-metadata.json"
