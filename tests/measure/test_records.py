@@ -3,20 +3,16 @@ from dataclasses import asdict, replace
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import good_timings
 from fakeprefix.errors import MeasureError
 from fakeprefix.measure.records import (
     RECORD_SCHEMA,
     Record,
     RecordWriter,
-    expected_counts,
     join_records,
-    mismatch,
     read_records,
 )
 from fakeprefix.measure.session import Clocks
 
-GOOD = good_timings(100, 20, n_kv=256)
 RECORD = Record(
     run="r",
     host="h",
@@ -35,36 +31,6 @@ RECORD = Record(
     new_tokens=20,
     image_tokens=0,
 )
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"cache_n": 99}, "cache_n: expected 100, got 99"),
-        ({"cache_n": 0, "prompt_n": 120}, "prompt_n: expected 20, got 120"),
-        ({"prefix_source": "cached"}, "prefix_source: expected fake, got cached"),
-        ({"seq_pos_max_attn": 98}, "seq_pos_max_attn: expected 99, got 98"),
-        ({"seq_pos_max_recr": -1}, "seq_pos_max_recr: expected 99, got -1"),
-        ({"prompt_ms": 0.0}, "prompt_ms: 0.0"),
-    ],
-)
-def test_a_repetition_counts_only_if_every_counter_is_exact(change, field):
-    expected = expected_counts(100, 20, "fake", "hybrid")
-    assert mismatch(expected, GOOD) is None
-    assert field in mismatch(expected, replace(GOOD, **change))
-
-
-@pytest.mark.parametrize(
-    ("memory_type", "attention", "recurrent"), [("hybrid", 99, 99), ("attention", 99, -1), ("recurrent", -1, 99)]
-)
-def test_positions_are_expected_of_the_memories_that_exist(memory_type, attention, recurrent):
-    expected = expected_counts(100, 20, "fake", memory_type)
-    assert (expected.pos_max_attn, expected.pos_max_recr) == (attention, recurrent)
-
-
-def test_a_whole_prompt_is_expected_to_be_computed_whole():
-    expected = expected_counts(100, 20, "none", "hybrid")
-    assert (expected.cache_n, expected.prompt_n, expected.pos_max_attn) == (0, 120, -1)
 
 
 def test_rows_are_on_disk_before_the_next_repetition_and_get_their_name_at_the_end(tmp_path):

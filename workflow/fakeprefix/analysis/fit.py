@@ -6,23 +6,19 @@ import numpy as np
 from scipy.optimize import nnls
 
 from fakeprefix.analysis.statistics import Bootstrap
+from fakeprefix.engine_facts import SMALL_BATCH_TOKENS
 
 # steps whose cost is predicted at once, which bounds the memory for their resamples
 CHUNK = 10_000
 
 
-# the CPU backend's attention has another kernel for batches of fewer tokens, several times slower a token
-# (GGML_FA_TILE_Q in ggml/src/ggml-cpu/common.h)
-TILE_TOKENS = 64
-
-
 def few_tokens(new: np.ndarray, images: np.ndarray, n_ubatch: int) -> np.ndarray:
-    """How many of the new tokens are computed in physical batches of fewer than 64, shape ``(n,)``.
+    """How many of the new tokens are computed in physical batches of fewer than `SMALL_BATCH_TOKENS`, shape ``(n,)``.
 
     Text and images are batches of their own; of each the last one may be small.
     """
     last = np.stack([(new - images) % n_ubatch, images % n_ubatch])
-    return np.where(last < TILE_TOKENS, last, 0).sum(axis=0)
+    return np.where(last < SMALL_BATCH_TOKENS, last, 0).sum(axis=0)
 
 
 def design(prefix: np.ndarray, new: np.ndarray, images: np.ndarray, n_ubatch: int) -> np.ndarray:

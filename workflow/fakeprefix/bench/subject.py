@@ -1,16 +1,15 @@
 """What is measured: the timing build and the tiny model of this checkout."""
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fakeprefix.engine.source import engine_folder, load_series
+from fakeprefix.engine_facts import COLUMN_WIDTH, columns_read
 from fakeprefix.errors import EngineError
 from fakeprefix.machine.snapshot import this_cpu
-from fakeprefix.planning.steps import COLUMNS
 from fakeprefix.runs.shared import models_folder
 from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.settings import resolve
@@ -41,7 +40,7 @@ class Subject:
 
     def settings(self, tokens: int) -> EngineSettings:
         """Engine settings with a context for so many tokens and the few that are decoded."""
-        return EngineSettings.from_config(self.run, COLUMNS * (ceil(tokens / COLUMNS) + 1))
+        return EngineSettings.from_config(self.run, columns_read(tokens) + COLUMN_WIDTH)
 
 
 def subject_of(root: Path, log: Path) -> Subject:

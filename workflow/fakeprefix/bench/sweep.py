@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from fakeprefix.analysis.statistics import Bootstrap
+from fakeprefix.arms import FILLS
 from fakeprefix.bench.subject import Subject
 from fakeprefix.errors import MeasureError
 from fakeprefix.measure.depth_rate import call_bench
@@ -19,29 +20,32 @@ from fakeprefix.server.client import Timings
 from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.exact_prompts import PromptBuilder, Segment
 from fakeprefix.server.process import Server, running_server
+from fakeprefix.server.registered import expected_counts, mismatch
 
-FILLS = ("zero", "random", "tile")
 FILL = "tile"
 # an interval from fewer rounds says nothing; a deep prefix has no time for more
 MIN_ROUNDS, MAX_ROUNDS = 2, 24
 
 
-class _Requests:
+class Requests:
     """Requests over a fabricated prefix to one server."""
 
     def __init__(self, server: Server, new_tokens: int) -> None:
         self._client, self._new = server.client, new_tokens
-        self._builder = PromptBuilder(server.client, server.client.props()["media_marker"])
+        props = server.client.props()
+        self._builder = PromptBuilder(server.client, props["media_marker"])
+        self._memory_type: str = props["resolved"]["memory_type"]
 
     def send(self, depth: int, fill: str, number: int) -> Timings:
-        """One request, checked to have prefilled the new tokens and nothing else."""
+        """One request, checked to have registered."""
         new = (Segment(self._new, f"bench/{number}"),)
         request = prefixed_request(FAKE_PREFIX, depth, new, "bench/prefix", fill)
         prompt = self._builder.prompt(request.segments)
         answer = self._client.complete(prompt, **self._builder.one_word_answer, **request.options)
         timings = Timings.from_answer(answer)
-        if (timings.cache_n, timings.prompt_n) != (depth, self._new):
-            raise MeasureError(f"depth {depth}: cache_n = {timings.cache_n}, prompt_n = {timings.prompt_n}")
+        expected = expected_counts(depth, self._new, request.prefix_source, self._memory_type)
+        if problem := mismatch(expected, timings):
+            raise MeasureError(f"depth {depth}: {problem}")
         return timings
 
     def block(self, depth: int, numbers: Iterable[int]) -> list[float]:
@@ -75,7 +79,7 @@ def depth_sweep(
             bench_wall_s = time.monotonic() - started
             started = time.monotonic()
             with running_server(subject.server, settings, subject.model, None, subject.log) as server:
-                requests = _Requests(server, new_tokens)
+                requests = Requests(server, new_tokens)
                 requests.send(depth, FILL, -1)
                 ours = requests.block(depth, range(repetitions))
             our_wall_s = time.monotonic() - started
@@ -128,7 +132,7 @@ def same_answers(
             progress.ticking(),
             running_server(subject.server, settings, subject.model, None, subject.log) as server,
         ):
-            requests = _Requests(server, new_tokens)
+            requests = Requests(server, new_tokens)
             requests.send(depth, FILL, -1)
             numbers = count()
             before = requests.block(depth, islice(numbers, repetitions))
@@ -166,7 +170,7 @@ def install_errors(
             settings = subject.settings(depth + new_tokens)
             seen: dict[str, list[Timings]] = {fill: [] for fill in FILLS}
             with running_server(subject.server, settings, subject.model, None, subject.log) as server:
-                requests = _Requests(server, new_tokens)
+                requests = Requests(server, new_tokens)
                 for fill in FILLS:
                     requests.send(depth, fill, -1)
                 for number, order in zip(range(rounds), balanced_orders(len(FILLS), f"bench/{depth}"), strict=False):

@@ -9,7 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fakeprefix.arms import FILLS
 from fakeprefix.engine.memory_check import Setup, try_operations
+from fakeprefix.engine_facts import COLUMN_WIDTH, columns_read
 from fakeprefix.errors import EngineError, RequestRefused
 from fakeprefix.model.presets import MICRO_SHAPES
 from fakeprefix.model.synthetic import write_micro_model
@@ -19,13 +21,12 @@ from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR, Client, Timings
 from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.exact_prompts import Image, PromptBuilder, Segment
 from fakeprefix.server.process import running_server
+from fakeprefix.server.registered import expected_counts, mismatch
 from fakeprefix.storage import read_json, write_json
 from fakeprefix.trace.desktop import screenshot
 
 log = logging.getLogger(__name__)
 
-FILLS = ("zero", "random", "tile")
-COLUMNS = 256
 MICRO_CONTEXT = 768
 INSTALL_DELAY_MS = 3000
 # generated operations on the memory, over all memory types
@@ -101,22 +102,13 @@ class Contract:
 
 
 def wrong_counts(answer: Answer, prefix: int, new: int, memory_type: str = "hybrid") -> str | None:
-    """What the counters of a fake-prefix request say otherwise than they must."""
+    """Why a fake-prefix request has not registered; its content must be written and read too. None if it has."""
     timings = answer.timings
-    columns = COLUMNS * -(-(prefix + new) // COLUMNS)
-    want = {
-        "cache_n": prefix,
-        "prompt_n": new,
-        "prefix_source": "fake",
-        "seq_pos_max_attn": -1 if memory_type == "recurrent" else prefix - 1,
-        "seq_pos_max_recr": -1 if memory_type == "attention" else prefix - 1,
-        "n_kv": 0 if memory_type == "recurrent" else columns,
-    }
-    wrong = [
-        f"{key} is {getattr(timings, key)}, not {value}"
-        for key, value in want.items()
-        if getattr(timings, key) != value
-    ]
+    problem = mismatch(expected_counts(prefix, new, "fake", memory_type), timings)
+    wrong = [problem] if problem else []
+    n_kv = 0 if memory_type == "recurrent" else columns_read(prefix + new)
+    if timings.n_kv != n_kv:
+        wrong.append(f"n_kv: expected {n_kv}, got {timings.n_kv}")
     if timings.install_bytes <= 0:
         wrong.append("nothing was written")
     return "; ".join(wrong) or None
@@ -139,7 +131,7 @@ def check_requests(contract: Contract) -> None:
     baseline = contract.ask(300, 100, "baseline")
 
     for fill in FILLS:
-        for prefix in (1, 256, 2000):
+        for prefix in (1, COLUMN_WIDTH, 2000):
             contract.check(
                 f"{fill} fill, {prefix} tokens: exact counts",
                 lambda fill=fill, prefix=prefix: wrong_counts(

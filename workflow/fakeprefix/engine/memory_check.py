@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fakeprefix.arms import FILLS
 from fakeprefix.engine.memory_model import N_PER_UBATCH, EngineMemory
 from fakeprefix.errors import EngineError
 from fakeprefix.server.process import SANITIZER_OPTIONS
 
-FILLS = ("zero", "random", "tile")
 NAMES = ("a", "b", "c")
 
 Raw = tuple[int, int, int, int]

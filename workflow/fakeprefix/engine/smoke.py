@@ -9,6 +9,7 @@ from fakeprefix.server.client import Timings
 from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.exact_prompts import Image, PromptBuilder, Segment
 from fakeprefix.server.process import running_server
+from fakeprefix.server.registered import expected_counts, mismatch
 from fakeprefix.storage import write_json
 from fakeprefix.trace.desktop import mark, screenshot
 from fakeprefix.trace.steps import StepImage
@@ -63,15 +64,13 @@ def smoke_test(
         prompt = builder.prompt([Segment(PREFIX, "smoke/prefix"), Segment(NEW, "smoke/new", drawn)])
         options = {} if fill is None else {"n_fake_cached": PREFIX, "fake_fill": fill}
         timings = Timings.from_answer(server.client.complete(prompt, **builder.one_word_answer, **options))
-        expected = (0, PREFIX + new) if fill is None else (PREFIX, new)
-        if (timings.cache_n, timings.prompt_n) != expected:
+        source = "none" if fill is None else "fake"
+        expected = expected_counts(PREFIX, new, source, props["resolved"]["memory_type"])
+        if problem := mismatch(expected, timings):
             size = (
                 f"; an image of {image.width}x{image.height} was taken to have {image.tokens} tokens" if image else ""
             )
-            raise EngineError(
-                f"the smoke request did not register: cache_n = {timings.cache_n}, prompt_n = {timings.prompt_n}, "
-                f"expected {expected[0]} and {expected[1]}{size}"
-            )
+            raise EngineError(f"the smoke request did not register: {problem}{size}")
     write_json(
         output,
         {

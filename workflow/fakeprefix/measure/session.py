@@ -14,14 +14,13 @@ from fakeprefix.measure.records import (
     OK,
     Record,
     RecordWriter,
-    expected_counts,
-    mismatch,
 )
 from fakeprefix.measure.requests import PRIME, PROBE, ArmRequest, probe_request
 from fakeprefix.planning.steps import WARM_UP_TOKENS
 from fakeprefix.server.client import Client, Timings
 from fakeprefix.server.exact_prompts import PromptBuilder, Segment
 from fakeprefix.server.process import Server
+from fakeprefix.server.registered import expected_counts, mismatch
 from fakeprefix.storage import read_json
 
 

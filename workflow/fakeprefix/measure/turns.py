@@ -14,7 +14,7 @@ from scipy import stats
 from fakeprefix.errors import MeasureError
 from fakeprefix.measure.buckets import ServerLife
 from fakeprefix.measure.order import balanced_orders
-from fakeprefix.measure.records import OK, Record, expected_counts, mismatch
+from fakeprefix.measure.records import OK, Record
 from fakeprefix.measure.requests import (
     CACHED_PREFIX,
     FAKE_PREFIX,
@@ -26,6 +26,7 @@ from fakeprefix.measure.session import Session, Subject
 from fakeprefix.progress import Progress
 from fakeprefix.server.client import PLAIN_TEXT_GRAMMAR, Timings
 from fakeprefix.server.exact_prompts import Segment
+from fakeprefix.server.registered import expected_counts, mismatch
 from fakeprefix.storage import write_json
 
 log = logging.getLogger(__name__)

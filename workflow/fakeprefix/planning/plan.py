@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fakeprefix.engine_facts import COLUMN_WIDTH, TILE_TOKENS
 from fakeprefix.errors import FakePrefixError, MeasureError
 from fakeprefix.machine.devices import CPU, gpu_memory, require_device
 from fakeprefix.model.gguf_file import ModelFacts
@@ -45,9 +46,6 @@ from fakeprefix.progress import describe_seconds
 from fakeprefix.storage import write_json
 
 log = logging.getLogger(__name__)
-
-# of the short prefix whose rows a tile repeats (patches, llama-fake-prefix)
-TILE_TOKENS = 512
 
 
 def make_plan(
@@ -89,7 +87,7 @@ def make_plan(
         if not counts.n_measured:
             raise MeasureError(
                 f"nothing to measure: of {counts.n_steps} steps {counts.n_rejected} are refused and "
-                f"{counts.n_unmeasurable} end within the first 256 columns"
+                f"{counts.n_unmeasurable} end within the first {COLUMN_WIDTH} columns"
             )
         chosen = read_planned(plan_output, MEASURED)
         fidelity = measure["fidelity"]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fakeprefix.arms import FAKE_PREFIX
+from fakeprefix.engine_facts import COLUMN_WIDTH, columns_read
 from fakeprefix.errors import TraceError
 from fakeprefix.storage import table_writer
 from fakeprefix.trace.logical_run import first_hole
 from fakeprefix.trace.steps import BATCH_STEPS, REJECTED_SCHEMA, STEP_SCHEMA, Step
-
-# the attention reads whole groups of this many columns (GGML_PAD in llama-kv-cache.cpp): below it nothing differs
-COLUMNS = 256
 
 PLAN_SCHEMA = pa.schema(
     [
@@ -101,8 +98,8 @@ def plan_file(steps: Path, rules: PlanRules, plan: Path, rejected: Path) -> Plan
     Raises:
         TraceError: the bucket width is not a multiple of 256.
     """
-    if rules.bucket_width < COLUMNS or rules.bucket_width % COLUMNS:
-        raise TraceError(f"plan.bucket_width: {rules.bucket_width} is not a multiple of {COLUMNS}")
+    if rules.bucket_width < COLUMN_WIDTH or rules.bucket_width % COLUMN_WIDTH:
+        raise TraceError(f"plan.bucket_width: {rules.bucket_width} is not a multiple of {COLUMN_WIDTH}")
     checked, n_with_images = [], 0
     with table_writer(rejected, REJECTED_SCHEMA) as writer:
         for batch in _batches(steps, CHECKED_COLUMNS):
@@ -146,9 +143,9 @@ def assign(prefix: np.ndarray, total: np.ndarray, rules: PlanRules) -> tuple[np.
         Bucket ``ceil(total / width)`` and index into `STATUSES`, both of shape ``(n,)``.
     """
     bucket = -(-total // rules.bucket_width)
-    status = np.where(total > COLUMNS, _SAMPLED_OUT, _UNMEASURABLE)
+    status = np.where(total > COLUMN_WIDTH, _SAMPLED_OUT, _UNMEASURABLE)
     affordable = total - prefix <= (rules.max_new_tokens or np.inf)
-    measurable = np.flatnonzero((total > COLUMNS) & affordable)
+    measurable = np.flatnonzero((total > COLUMN_WIDTH) & affordable)
     ordered = measurable[np.lexsort((total[measurable], prefix[measurable], bucket[measurable]))]
     starts = np.flatnonzero(np.diff(bucket[ordered], prepend=-1))
     for start, end in pairwise([*starts.tolist(), len(ordered)]):
@@ -282,11 +279,11 @@ def measured_buckets(path: Path, up_to: int = 0) -> list[int]:
     return sorted(pc.unique(column).to_pylist())
 
 
-def context_tokens(measured: Sequence[PlannedStep], decode_tokens: int, at_least: int = COLUMNS) -> int:
+def context_tokens(measured: Sequence[PlannedStep], decode_tokens: int, at_least: int = COLUMN_WIDTH) -> int:
     """Context for every job of a run, in tokens: the longest step, room to decode, rounded up to 256 columns.
 
     Args:
         at_least: tokens of the longest other request.
     """
     longest = max([item.step.total_tokens for item in measured] + [at_least])
-    return COLUMNS * ceil((longest + decode_tokens + 1) / COLUMNS) + COLUMNS
+    return columns_read(longest + decode_tokens + 1) + COLUMN_WIDTH

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.arms import FAKE_PREFIX
+from fakeprefix.engine_facts import COLUMN_WIDTH
 from fakeprefix.errors import ConfigError
-from fakeprefix.settings.sections import COLUMNS, Settings
+from fakeprefix.settings.sections import Settings
 
 
 def check_combinations(settings: Settings) -> None:
@@ -29,8 +30,8 @@ def _source_problem(settings: Settings) -> str | None:
 
 def _measure_problem(settings: Settings) -> str | None:
     plan, measure, fidelity = settings.plan, settings.measure, settings.measure.fidelity
-    if plan.bucket_width % COLUMNS:
-        return f"plan.bucket_width = {plan.bucket_width}: is not a multiple of {COLUMNS}"
+    if plan.bucket_width % COLUMN_WIDTH:
+        return f"plan.bucket_width = {plan.bucket_width}: is not a multiple of {COLUMN_WIDTH}"
     for name, values in {
         "measure.arms": measure.arms,
         "measure.fidelity.prefix_tokens": fidelity.prefix_tokens,

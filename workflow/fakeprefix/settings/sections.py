@@ -7,12 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 from pydantic.fields import FieldInfo
 
 from fakeprefix.arms import ARMS
+from fakeprefix.engine_facts import COLUMN_WIDTH
 
 # more than any model has
 ALL_LAYERS = 999
-
-# the attention reads whole groups of so many columns (GGML_PAD in llama-kv-cache.cpp)
-COLUMNS = 256
 
 ArmName = Literal["baseline", "fake_prefix", "state_restore", "cached_prefix"]
 Fill = Literal["zero", "random", "tile"]
@@ -228,9 +226,9 @@ class Plan(Section):
     bucket_width: StrictInt = setting(
         4096,
         "Steps whose prefix and new tokens end within the same so many tokens are reported together; a multiple of "
-        f"{COLUMNS}.",
+        f"{COLUMN_WIDTH}.",
         "tokens",
-        ge=COLUMNS,
+        ge=COLUMN_WIDTH,
     )
     max_steps_per_bucket: Positive = setting(
         2, "Steps of a bucket that are measured; the others are estimated from them."
@@ -270,7 +268,7 @@ class Repetitions(Section):
 class FidelityTurns(Section):
     """Every fill, a restored state and the engine's own cache take turns in one server."""
 
-    prefix_tokens: tuple[Annotated[StrictInt, Field(ge=COLUMNS)], ...] = setting(
+    prefix_tokens: tuple[Annotated[StrictInt, Field(ge=COLUMN_WIDTH)], ...] = setting(
         (1024, 4096), "Prefix lengths at which they are compared; none skips it.", "tokens"
     )
     new_tokens: Positive = setting(256, "New tokens of every turn.", "tokens")
@@ -298,7 +296,7 @@ class FidelityTurns(Section):
 class ProbeRequest(Section):
     """A fixed request that every job repeats, so that drift between jobs is seen."""
 
-    prefix_tokens: StrictInt = setting(1024, "Fabricated prefix of the probe.", "tokens", ge=COLUMNS)
+    prefix_tokens: StrictInt = setting(1024, "Fabricated prefix of the probe.", "tokens", ge=COLUMN_WIDTH)
     new_tokens: Positive = setting(128, "New tokens of the probe.", "tokens")
 
     @property
