@@ -12,7 +12,7 @@ WORKFLOW = ROOT / "workflow"
 sys.path.insert(0, str(WORKFLOW))
 
 from fakeprefix.engine import source  # noqa: E402
-from fakeprefix.machine.snapshot import this_cpu  # noqa: E402
+from fakeprefix.machine.cpu import this_cpu  # noqa: E402
 from fakeprefix.runs.shared import contract_file, models_folder  # noqa: E402
 from fakeprefix.server.client import Timings  # noqa: E402
 from fakeprefix.settings import resolve  # noqa: E402

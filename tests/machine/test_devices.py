@@ -2,7 +2,6 @@ import pytest
 from fakeprefix.engine.build import cmake_flags, settings_of_flavour
 from fakeprefix.errors import EngineError
 from fakeprefix.machine import devices as device
-from fakeprefix.machine.snapshot import vulkan_devices
 
 LISTING = """
 Devices:
@@ -27,7 +26,7 @@ def test_the_cpu_needs_no_device():
 
 @pytest.mark.parametrize("backend", ["cuda", "vulkan"])
 def test_a_machine_without_a_gpu_is_refused_in_one_line(backend, monkeypatch):
-    monkeypatch.setattr("fakeprefix.machine.snapshot.shutil.which", lambda name: None)
+    monkeypatch.setattr("fakeprefix.machine.commands.shutil.which", lambda name: None)
     with pytest.raises(EngineError, match=rf"engine\.build\.backend: {backend} needs a GPU.*is not installed") as error:
         device.require_device(backend)
     assert "\n" not in str(error.value)
@@ -43,13 +42,13 @@ def test_the_compiler_of_the_kernels_must_be_there(monkeypatch):
 def test_the_memory_of_the_chosen_gpus_is_what_a_model_may_use(monkeypatch):
     asked = []
     cards = "Some Card, 550.1, 80000 MiB, 9.0\nSome Card, 550.1, 80000 MiB, 9.0\n"
-    monkeypatch.setattr("fakeprefix.machine.snapshot.run_command", lambda *command: asked.append(command) or cards)
+    monkeypatch.setattr("fakeprefix.machine.devices.run_command", lambda *command: asked.append(command) or cards)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert device.gpu_memory("cuda") == 160_000 * 2**20
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     device.gpu_memory("cuda")
     assert [command[3:] for command in asked] == [(), ("--id=1",)]
-    monkeypatch.setattr("fakeprefix.machine.snapshot.run_command", lambda *_: {"absent": "nvidia-smi is not installed"})
+    monkeypatch.setattr("fakeprefix.machine.devices.run_command", lambda *_: {"absent": "nvidia-smi is not installed"})
     assert device.gpu_memory("cuda") is None
     assert device.gpu_memory("vulkan") is None
     assert device.gpu_memory("cpu") is None
@@ -66,10 +65,10 @@ def test_a_device_that_only_emulates_a_gpu_is_taken_only_if_it_is_named(monkeypa
 
 
 def test_devices_and_drivers_are_read_from_the_listing(monkeypatch):
-    monkeypatch.setattr("fakeprefix.machine.snapshot.run_command", lambda *_: LISTING)
-    assert vulkan_devices() == ["Some Card, PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, some driver, 1.2.3", SOFTWARE]
-    monkeypatch.setattr("fakeprefix.machine.snapshot.run_command", lambda *_: "Devices:\n")
-    assert vulkan_devices() == {"absent": "vulkaninfo lists none"}
+    monkeypatch.setattr("fakeprefix.machine.devices.run_command", lambda *_: LISTING)
+    assert device.vulkan_devices() == ["Some Card, PHYSICAL_DEVICE_TYPE_DISCRETE_GPU, some driver, 1.2.3", SOFTWARE]
+    monkeypatch.setattr("fakeprefix.machine.devices.run_command", lambda *_: "Devices:\n")
+    assert device.vulkan_devices() == {"absent": "vulkaninfo lists none"}
 
 
 def test_only_the_fast_build_computes_on_a_gpu():

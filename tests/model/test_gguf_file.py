@@ -1,7 +1,8 @@
 import pytest
 from fakeprefix.errors import ModelError
 from fakeprefix.model.gguf_file import facts_of_files, facts_of_preset
-from fakeprefix.model.needs import memory_need, prefill_seconds, refuse_if_too_large
+from fakeprefix.model.memory import memory_need, refuse_if_too_large
+from fakeprefix.model.needs import prefill_seconds
 from gguf import GGUFWriter
 
 

@@ -131,7 +131,7 @@ def test_decoding_takes_its_time_in_every_stage(tmp_path):
 
 def test_a_gpu_that_is_not_there_is_refused_and_one_that_is_has_no_times(tmp_path, monkeypatch):
     build = BUILD | {"backend": "cuda"}
-    monkeypatch.setattr("fakeprefix.machine.snapshot.shutil.which", lambda name: None)
+    monkeypatch.setattr("fakeprefix.machine.commands.shutil.which", lambda name: None)
     with pytest.raises(EngineError, match="cuda needs a GPU"):
         make(tmp_path, grid_steps([1000], [100]), build=build)
     assert not (tmp_path / "plan.json").exists()

@@ -19,7 +19,7 @@ def test_what_measures_includes_what_it_imports_through_others():
     # imported by the driver, by the server's process, and by the package of both
     assert {
         "fakeprefix/measure/session.py",
-        "fakeprefix/machine/snapshot.py",
+        "fakeprefix/machine/commands.py",
         "fakeprefix/measure/__init__.py",
     } <= files
 

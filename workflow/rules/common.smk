@@ -12,7 +12,7 @@ from fakeprefix.runs import folder as runs
 from fakeprefix.engine.build import settings_of_flavour
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.errors import FakePrefixError
-from fakeprefix.machine.snapshot import this_cpu
+from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.model.presets import takes_images, variant
 from fakeprefix.planning.steps import measured_buckets, prefix_bound
 from fakeprefix.runs.code import code_sha256

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from fakeprefix.jobs import job
-from fakeprefix.machine.snapshot import repository, repository_diff, write_snapshot
+from fakeprefix.machine.repositories import repository, repository_diff
+from fakeprefix.machine.snapshot import write_snapshot
 from fakeprefix.storage import write_text
 
 with job(snakemake.log[0]):

@@ -54,7 +54,7 @@ def write_generated_steps(path: Path, n_steps: int) -> None:
                 [[0, 99], [200, last]] if hole else [[0, last]]
                 for hole, last in zip(holed.tolist(), (prefix - 1).tolist(), strict=True)
             ]
-            columns = {
+            columns: dict[str, Any] = {
                 "task_id": [f"task-{number}" for number in (index // STEPS_PER_TASK).tolist()],
                 "step": index % STEPS_PER_TASK,
                 "prefix_tokens": prefix,

@@ -9,7 +9,7 @@ import yaml
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.engine_facts import COLUMN_WIDTH, columns_read
 from fakeprefix.errors import EngineError
-from fakeprefix.machine.snapshot import this_cpu
+from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.runs.shared import models_folder
 from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.settings import resolve

@@ -13,8 +13,8 @@ from typing import Any
 
 from fakeprefix.engine.source import tree_diff
 from fakeprefix.errors import EngineError
+from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.machine.devices import BACKEND_FLAGS, CPU, KERNEL_COMPILER, require_device
-from fakeprefix.machine.snapshot import this_cpu
 from fakeprefix.progress import Progress
 from fakeprefix.storage import read_json, sha256_file, write_json, write_text
 

@@ -262,7 +262,7 @@ class EngineMemory:
         """Run a command of the driver's language."""
         name, *arguments = command.split()
         values: list[Any] = [int(a) if a.lstrip("-").isdigit() else a for a in arguments]
-        return getattr(self, name)(*values)
+        return bool(getattr(self, name)(*values))
 
     def _disown(self, seq: int, which: Callable[[Cell], bool]) -> None:
         cells = self.stream(seq)

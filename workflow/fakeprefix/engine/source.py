@@ -99,7 +99,7 @@ def engine_folder(root: Path, engine: dict[str, Any], cpu: str) -> Path:
     Args:
         root: of the project.
         engine: section ``engine`` of the configuration.
-        cpu: the machine's, see `fakeprefix.machine.snapshot.this_cpu`.
+        cpu: the machine's, see `fakeprefix.machine.cpu.this_cpu`.
     """
     series = load_series(root / "patches", engine["series"])
     return root / "resources" / "engine" / engine_key(engine["source"], series, engine["build"], cpu)
@@ -249,7 +249,7 @@ def describe_failure(stderr: str) -> str:
 
 def tree_diff(tree: Path) -> str:
     """The exact difference between what was fetched and what is built."""
-    return git.Repo(tree).git.diff("--cached", "--binary", "HEAD") + "\n"
+    return f"{git.Repo(tree).git.diff('--cached', '--binary', 'HEAD')}\n"
 
 
 def _run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:

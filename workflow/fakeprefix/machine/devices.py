@@ -6,16 +6,47 @@ import shutil
 from pathlib import Path
 
 from fakeprefix.errors import EngineError
-from fakeprefix.machine.snapshot import nvidia_gpus, run_command, vulkan_devices
+from fakeprefix.machine.commands import Absent, run_command
 
 CPU, CUDA, VULKAN = "cpu", "cuda", "vulkan"
 # variables by which CMake is told, and the program that compiles the kernels
-BACKEND_FLAGS = {CPU: {}, CUDA: {"GGML_CUDA": "ON"}, VULKAN: {"GGML_VULKAN": "ON"}}
+BACKEND_FLAGS: dict[str, dict[str, str]] = {CPU: {}, CUDA: {"GGML_CUDA": "ON"}, VULKAN: {"GGML_VULKAN": "ON"}}
 KERNEL_COMPILER = {CUDA: "nvcc", VULKAN: "glslc"}
 # the engine takes a device that only emulates a GPU if it is named here, and else passes over it
 VULKAN_CHOICE = "GGML_VK_VISIBLE_DEVICES"
 GPU_MEMORY = re.compile(r", (\d+) MiB(?:,|$)")
 LISTED_DEVICE = re.compile(r"^\s+(\w+): (.+?)(?: \((\d+) MiB, (\d+) MiB free\))?$")
+
+
+def nvidia_gpus(only: str = "") -> list[str] | Absent:
+    """Name, driver, memory and compute capability of each, as one line.
+
+    Args:
+        only: numbers or UUIDs, with commas between; empty for all.
+    """
+    query = "name,driver_version,memory.total,compute_cap"
+    chosen = [f"--id={only}"] if only else []
+    listing = run_command("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader", *chosen)
+    if isinstance(listing, dict):
+        return listing
+    return listing.strip().splitlines() or Absent(absent="nvidia-smi lists none")
+
+
+def vulkan_devices() -> list[str] | Absent:
+    """Name, kind and driver of each, as one line; a software device is of TYPE_CPU."""
+    listing = run_command("vulkaninfo", "--summary")
+    if isinstance(listing, dict):
+        return listing
+    devices: list[dict[str, str]] = []
+    for line in listing.splitlines():
+        if re.fullmatch(r"GPU\d+:", line.strip()):
+            devices.append({})
+        elif devices and "=" in line:
+            name, _, value = line.partition("=")
+            devices[-1][name.strip()] = value.strip()
+    keys = ("deviceName", "deviceType", "driverName", "driverInfo")
+    found = [", ".join(device.get(key, "?") for key in keys) for device in devices]
+    return found or Absent(absent="vulkaninfo lists none")
 
 
 def require_device(backend: str) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import MeasureError
+from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.machine.devices import listed_devices
-from fakeprefix.machine.snapshot import this_cpu
 from fakeprefix.measure.records import RecordWriter
 from fakeprefix.measure.requests import BASELINE, CACHED_PREFIX, STATE_RESTORE, arm_request, image_loader
 from fakeprefix.measure.session import Probe, Session, Subject, check_resolved

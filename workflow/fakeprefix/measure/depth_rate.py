@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import MeasureError
-from fakeprefix.machine.snapshot import kept_environment
+from fakeprefix.machine.commands import kept_environment
 from fakeprefix.measure.buckets import ServerLife
 from fakeprefix.measure.requests import texts_behind_images
 from fakeprefix.measure.timing_lock import timing_slot

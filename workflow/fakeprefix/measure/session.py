@@ -5,7 +5,6 @@ import time
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from fakeprefix.errors import FakePrefixError, MeasureError, RequestRefused, ServerError
 from fakeprefix.measure.records import (
@@ -17,6 +16,7 @@ from fakeprefix.measure.records import (
 )
 from fakeprefix.measure.requests import PRIME, PROBE, ArmRequest, probe_request
 from fakeprefix.planning.steps import WARM_UP_TOKENS
+from fakeprefix.server.answers import Props, Resolved
 from fakeprefix.server.client import Client, Timings
 from fakeprefix.server.exact_prompts import PromptBuilder, Segment
 from fakeprefix.server.process import Server
@@ -69,7 +69,7 @@ class Session:
         name: str,
         run: str,
         server: Server,
-        props: dict[str, Any],
+        props: Props,
         writer: RecordWriter,
         fill: str,
         probe: Probe,
@@ -243,7 +243,7 @@ class Clocks:
         return None
 
 
-def check_resolved(reference: Path, resolved: dict[str, Any]) -> None:
+def check_resolved(reference: Path, resolved: Resolved) -> None:
     """Raise MeasureError if the server settled on other settings than `reference` says."""
     known = read_json(reference)["resolved"]
     differing = [f"{key}: {known.get(key)} -> {value}" for key, value in resolved.items() if known.get(key) != value]

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from fakeprefix.errors import ModelError, nearest_name
 from fakeprefix.model.shapes import AttentionShape, HybridShape, RecurrentShape, TextShape, VisionShape
@@ -144,8 +145,9 @@ def preset_named(name: str, shape: Mapping[str, int] | None = None) -> Preset:
             raise ModelError(f"model.shape: {name} has no dimension {dimension!r}; {nearest_name(dimension, known)}")
         if value < 1:
             raise ModelError(f"model.shape.{dimension}: {value} is not positive")
-    text = replace(preset.text, **(shape or {}))
-    if getattr(text, "n_expert_used", 0) > getattr(text, "n_expert", 0):
+    # the names were checked just now
+    text = replace(preset.text, **dict[str, Any](shape or {}))
+    if isinstance(text, HybridShape) and text.n_expert_used > text.n_expert:
         raise ModelError(f"model.shape: {text.n_expert_used} experts are used, there are {text.n_expert}")
     return replace(preset, text=text)
 

@@ -15,8 +15,9 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueTy
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from fakeprefix.errors import ModelError
+from fakeprefix.machine.limits import available_memory
 from fakeprefix.model.gguf_file import facts_of_preset
-from fakeprefix.model.needs import available_memory, memory_need, refuse_if_too_large
+from fakeprefix.model.memory import memory_need, refuse_if_too_large
 from fakeprefix.model.presets import MICRO_SHAPES, preset_named
 from fakeprefix.model.shapes import TensorSpec, TextShape
 from fakeprefix.model.tensor_types import stored_as
@@ -263,13 +264,15 @@ def random_matrix(rng: np.random.Generator, shape: tuple[int, ...], kind: GGMLQu
     n_in = shape[-1]
     n_rows = prod(shape[:-1])
     at_once = max(1, FLOATS_AT_ONCE // n_in)
-    stored = None
+    stored: np.ndarray | None = None
     for first in range(0, n_rows, at_once):
         rows = rng.standard_normal((min(at_once, n_rows - first), n_in), dtype=np.float32) / np.float32(np.sqrt(n_in))
         part = quantize(rows, kind)
         if stored is None:
             stored = np.empty((n_rows, part.shape[-1]), part.dtype)
         stored[first : first + len(part)] = part
+    if stored is None:
+        raise ModelError(f"a matrix of shape {shape} has no rows")
     return stored.reshape(*shape[:-1], -1)
 
 

@@ -20,4 +20,4 @@ def stored_as(spec: TensorSpec, weight_type: GGMLQuantizationType) -> GGMLQuanti
 def n_bytes(spec: TensorSpec, weight_type: GGMLQuantizationType) -> int:
     """Bytes of a tensor's numbers in a file."""
     block, size = GGML_QUANT_SIZES[stored_as(spec, weight_type)]
-    return spec.n_elements // block * size
+    return int(spec.n_elements // block * size)

@@ -13,21 +13,17 @@ import pyarrow.parquet as pq
 from fakeprefix.engine_facts import COLUMN_WIDTH, TILE_TOKENS
 from fakeprefix.errors import FakePrefixError, MeasureError
 from fakeprefix.machine.devices import CPU, gpu_memory, require_device
+from fakeprefix.machine.limits import available_memory
 from fakeprefix.model.gguf_file import ModelFacts
+from fakeprefix.model.memory import MemoryNeed, gpu_part, host_part, memory_need, refuse_if_too_large
 from fakeprefix.model.needs import (
     BUILD_CORE_S,
     CONTRACT_S,
     VOCABULARY_S,
     WRITE_BYTES_PER_S,
-    MemoryNeed,
-    available_memory,
     decode_seconds,
     estimate_record,
-    gpu_part,
-    host_part,
-    memory_need,
     prefill_seconds,
-    refuse_if_too_large,
     start_seconds,
 )
 from fakeprefix.planning.steps import (

@@ -3,11 +3,12 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import requests
 
 from fakeprefix.errors import RequestRefused, ServerError
+from fakeprefix.server.answers import Completion, Props
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -49,7 +50,7 @@ class Timings:
     seq_pos_max_recr: int
 
     @classmethod
-    def from_answer(cls, answer: dict[str, Any]) -> "Timings":
+    def from_answer(cls, answer: Completion) -> "Timings":
         """Read the ``timings`` of an answer.
 
         Raises:
@@ -97,7 +98,7 @@ class Client:
         """
         return self._send("POST", endpoint, body, timeout_s)
 
-    def props(self) -> dict[str, Any]:
+    def props(self) -> Props:
         """Properties of the server.
 
         Raises:
@@ -106,24 +107,31 @@ class Client:
         props = self.get("/props")
         if props.get("fake_prefix") != 1:
             raise ServerError("the server has no fake_prefix in /props; it is not the patched one")
-        return props
+        return cast(Props, props)
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
         """Token ids of a text; special tokens in it are recognized."""
         body = {"content": text, "add_special": add_special, "parse_special": True}
-        return self.post("/tokenize", body)["tokens"]
+        tokens: list[int] = self.post("/tokenize", body)["tokens"]
+        return tokens
 
     def apply_template(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
         """The prompt that the model's own chat template makes of a conversation."""
         body = {"messages": messages, **({"tools": tools} if tools else {})}
-        return self.post("/apply-template", body)["prompt"]
+        return str(self.post("/apply-template", body)["prompt"])
 
-    def complete(self, prompt: "Prompt", *, timeout_s: float = 3600.0, **options: Any) -> dict[str, Any]:
+    def complete(self, prompt: "PromptBody", *, timeout_s: float = 3600.0, **options: Any) -> Completion:
         """One completion in slot 0, greedy, without reuse of anything earlier unless `options` say so."""
-        body = {"prompt": prompt.payload(), "id_slot": 0, "cache_prompt": False, "temperature": 0.0, "n_predict": 1}
+        body: dict[str, Any] = {
+            "prompt": prompt.payload(),
+            "id_slot": 0,
+            "cache_prompt": False,
+            "temperature": 0.0,
+            "n_predict": 1,
+        }
         # an answer that ends at once has no probabilities, and decodes fewer tokens than were asked for
         body["ignore_eos"] = True
-        return self.post("/completion", body | options, timeout_s)
+        return cast(Completion, self.post("/completion", body | options, timeout_s))
 
     def _send(self, method: str, endpoint: str, body: Any, timeout_s: float) -> dict[str, Any]:
         try:
@@ -139,12 +147,12 @@ class Client:
         if response.status_code != 200:
             message = answer.get("error", {}).get("message", "") if isinstance(answer, dict) else ""
             raise RequestRefused(response.status_code, message or str(answer)[:200])
-        return answer
+        return cast(dict[str, Any], answer)
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """A prompt of token ids, or of text with media markers and the images that replace them.
+class PromptBody:
+    """The prompt of a request: token ids, or of text with media markers and the images that replace them.
 
     Attributes:
         tokens: token ids; used when there are no images.
@@ -157,7 +165,7 @@ class Prompt:
     images: tuple[bytes, ...] = ()
 
     @classmethod
-    def of_tokens(cls, tokens: Sequence[int]) -> "Prompt":
+    def of_tokens(cls, tokens: Sequence[int]) -> "PromptBody":
         return cls(tokens=tuple(tokens))
 
     def payload(self) -> Any:

@@ -7,9 +7,11 @@ from words that are one token each behind a space; every text is counted by the 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fakeprefix.errors import MeasureError
-from fakeprefix.server.client import Client, Prompt
+from fakeprefix.server.answers import LogitBias
+from fakeprefix.server.client import Client, PromptBody
 
 # common English words; which of them are single tokens is asked of the server
 WORDS = """
@@ -40,6 +42,9 @@ were west what wheel when where which while white who whole why will wind with w
 write year yes yet you young your
 """
 CANDIDATES = tuple(WORDS.split())
+
+# a word, as text or as its token id
+Word = TypeVar("Word", str, int)
 
 
 @dataclass(frozen=True)
@@ -109,15 +114,15 @@ class PromptBuilder:
         return anchor, rest
 
     @property
-    def one_word_answer(self) -> dict[str, list[list[float]]]:
+    def one_word_answer(self) -> LogitBias:
         """Options by which every decoded token is one certain word, at next to no cost.
 
         Over a fabricated prefix, and with random weights always, a model may say what is no UTF-8, and
         the engine answers some of that with HTTP 500 instead of timings.
         """
-        return {"logit_bias": [[next(iter(self._rest.values())), 1000.0]]}
+        return LogitBias(logit_bias=[[next(iter(self._rest.values())), 1000.0]])
 
-    def prompt(self, segments: Sequence[Segment], as_text: bool = False) -> Prompt:
+    def prompt(self, segments: Sequence[Segment], as_text: bool = False) -> PromptBody:
         """The segments in order, as token ids, or as text with media markers if there is an image.
 
         Args:
@@ -133,12 +138,13 @@ class PromptBuilder:
         for segment in segments:
             ids += self._draw(segment, list(self._rest.values()), special)
             special = max(0, special - segment.text_tokens)
-        return Prompt.of_tokens(ids)
+        return PromptBody.of_tokens(ids)
 
-    def _draw(self, segment: Segment, words: list, already_there: int) -> list:
+    @staticmethod
+    def _draw(segment: Segment, words: Sequence[Word], already_there: int) -> list[Word]:
         return random.Random(segment.seed).choices(words, k=max(0, segment.text_tokens - already_there))
 
-    def _text_prompt(self, segments: Sequence[Segment]) -> Prompt:
+    def _text_prompt(self, segments: Sequence[Segment]) -> PromptBody:
         runs: list[list[str]] = [[]]
         images = []
         special = len(self._special)
@@ -152,7 +158,7 @@ class PromptBuilder:
             raise MeasureError(
                 "the first text of a prompt is shorter than the tokens that the engine puts in front of it"
             )
-        return Prompt(text=self._marker.join(self._counted(run) for run in runs), images=tuple(images))
+        return PromptBody(text=self._marker.join(self._counted(run) for run in runs), images=tuple(images))
 
     def _counted(self, words: list[str]) -> str:
         """A text whose first word has no space in front, checked to be one token a word."""

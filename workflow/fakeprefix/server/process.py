@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fakeprefix.errors import ServerError
-from fakeprefix.machine.snapshot import DEVICE_VARIABLES, kept_environment
+from fakeprefix.machine.commands import DEVICE_VARIABLES, kept_environment
 from fakeprefix.server.client import Client
 from fakeprefix.server.engine_settings import EngineSettings
 
@@ -124,7 +124,7 @@ def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on at this moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
 def last_lines(path: Path, n: int = 15) -> str:
@@ -136,7 +136,7 @@ def last_lines(path: Path, n: int = 15) -> str:
     return "\n".join(text.splitlines()[-n:])
 
 
-def _wait_until_healthy(process: subprocess.Popen, client: Client, log_path: Path, timeout_s: float) -> bool:
+def _wait_until_healthy(process: subprocess.Popen[bytes], client: Client, log_path: Path, timeout_s: float) -> bool:
     """True when healthy, False if another process took the port."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -157,7 +157,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _end_group(process: subprocess.Popen) -> None:
+def _end_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
