@@ -10,25 +10,24 @@
 # make cluster     what submits jobs to SLURM or Kubernetes, see workflow/profiles
 # make test-slurm  the default workflow on a real SLURM of one node (needs slurm-wlm, munge and root)
 # make test-browser the pages in chromium (make test does this too where it is installed)
+# make docs        the pages of docs/ as a site in site/, with the parts that are made of code written anew
 # make lock        resolve requirements.lock, requirements-test.lock and requirements-cluster.lock anew
 
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SNAKEMAKE := $(BIN)/snakemake --cores all
 CONFIGFILES ?=
 BENCH ?=
 ARCHIVE ?=
 RUN ?=
 RUNS ?=
 
-ifneq ($(CONFIGFILES),)
-SNAKEMAKE += --configfile $(CONFIGFILES)
-endif
+# a target behind --configfile would be taken for one more file
+SNAKEMAKE := $(BIN)/snakemake $(if $(CONFIGFILES),--configfile $(CONFIGFILES)) --cores all
 
 .DELETE_ON_ERROR:
-.PHONY: reproduce plan test bench verify restore rebuild compare cluster test-slurm test-browser test-memory test-resources format lock clean preflight
+.PHONY: reproduce plan test bench verify restore rebuild compare cluster test-slurm test-browser test-memory test-resources docs format lock clean preflight
 
 reproduce: $(VENV)/.complete
 	@echo "== measuring (stages: host, trace, plan, engine, model, contract, measure, analysis, report)"
@@ -73,6 +72,11 @@ rebuild: $(VENV)/.complete
 
 compare: $(VENV)/.complete
 	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.report.comparison $(RUNS)
+
+docs: $(VENV)/.test-complete
+	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.settings.reference
+	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: $(VENV)/.test-complete
 	$(BIN)/ruff check --fix .
