@@ -4,7 +4,8 @@ import io
 import json
 
 from fakeprefix.model.vision import ImageGeometry
-from fakeprefix.trace.importing import Eviction, Problems, format_of, import_steps
+from fakeprefix.settings import Eviction
+from fakeprefix.trace.importing import Problems, format_of, import_steps
 from fakeprefix.trace.rendering import Renderer
 from PIL import Image as Picture
 
@@ -33,7 +34,7 @@ def renderer(geometry=GEOMETRY):
 def imported(path, folder, name="auto", skip=False, render=None, keep_last_images=0):
     problems = Problems(skip)
     name = format_of(path, name)
-    eviction = Eviction(keep_last_images, "[gone]", 2)
+    eviction = Eviction(keep_last_images=keep_last_images, placeholder="[gone]", placeholder_tokens=2)
     return list(import_steps(path, name, problems, folder / "images", render or renderer(), eviction)), problems
 
 

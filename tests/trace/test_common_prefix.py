@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from fakeprefix.errors import TraceError
-from fakeprefix.trace.common_prefix import ImageIds, PrefixIndex, Prompt, TaskSteps, kept_behind_gap
+from fakeprefix.trace.common_prefix import ImageIds, PrefixIndex, RenderedPrompt, TaskSteps, kept_behind_gap
 from fakeprefix.trace.steps import StepImage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def ids(*ranges):
 def steps(*prompts):
     task = TaskSteps("t", "keep_all")
     return [
-        task.add(Prompt(number, prompt) if not isinstance(prompt, Prompt) else prompt)
+        task.add(RenderedPrompt(number, prompt) if not isinstance(prompt, RenderedPrompt) else prompt)
         for number, prompt in enumerate(prompts)
     ]
 
@@ -55,8 +55,8 @@ def test_one_token_at_least_is_computed():
 def test_an_image_is_present_as_a_whole_or_not_at_all():
     image = StepImage("a.png", 64, 64, 40)
     cells = ImageIds().cells("digest", 40)
-    prompt = Prompt(0, np.concatenate([ids((0, 50)), cells]), ((50, image),))
-    _, again = steps(prompt, Prompt(1, prompt.ids, prompt.images))
+    prompt = RenderedPrompt(0, np.concatenate([ids((0, 50)), cells]), ((50, image),))
+    _, again = steps(prompt, RenderedPrompt(1, prompt.ids, prompt.images))
     # backing off by one token would cut the image
     assert (again.prefix_tokens, again.new_tokens, again.image_tokens) == (50, 40, 40)
     assert again.images == (image,)
@@ -114,7 +114,7 @@ def test_images_behind_the_hole_are_kept_apart_from_the_new_ones():
                 part = images.cells(part.file, part.tokens)
             pieces.append(part)
             at += len(part)
-        return Prompt(number, np.concatenate(pieces), tuple(found))
+        return RenderedPrompt(number, np.concatenate(pieces), tuple(found))
 
     _, step = steps(
         prompt(0, ids((0, 50)), old, ids((100, 150)), kept, ids((200, 250))),
@@ -128,14 +128,14 @@ def test_images_behind_the_hole_are_kept_apart_from_the_new_ones():
     assert step.new_tokens == 3 + 20 + 10
 
 
-@pytest.mark.parametrize(("numbers", "message"), [((1, 1), "comes behind step 1"), ((2, 1), "comes behind step 2")])
-def test_steps_must_rise(numbers, message):
+@pytest.mark.parametrize(("numbers", "message"), [((1, 1), "comes after step 1"), ((2, 1), "comes after step 2")])
+def test_step_numbers_must_increase(numbers, message):
     task = TaskSteps("t", "keep_all")
-    task.add(Prompt(numbers[0], ids((0, 10))))
+    task.add(RenderedPrompt(numbers[0], ids((0, 10))))
     with pytest.raises(TraceError, match=message):
-        task.add(Prompt(numbers[1], ids((0, 20))))
+        task.add(RenderedPrompt(numbers[1], ids((0, 20))))
 
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(TraceError, match="prompt is empty"):
-        TaskSteps("t", "keep_all").add(Prompt(0, ids((0, 0))))
+        TaskSteps("t", "keep_all").add(RenderedPrompt(0, ids((0, 0))))

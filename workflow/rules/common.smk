@@ -57,7 +57,7 @@ try:
         may_start=workflow.is_main_process,
     )
     SYNTHETIC = (CONFIG["model"]["preset"], CONFIG["model"]["seed"], CONFIG["model"]["shape"])
-    TRACE_FORMAT = format_of_trace(CONFIG["trace"])
+    TRACE_FORMAT = format_of_trace(SETTINGS.trace)
 except FakePrefixError as error:
     raise WorkflowError(str(error))
 

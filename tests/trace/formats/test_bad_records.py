@@ -43,7 +43,7 @@ GOOD = {"task_id": "t", "step": 0, "prefix_tokens": 300, "new_tokens": 20}
         (GOOD | {"step": 1, "images": [{"file": 3}]}, "must be an object with file"),
         (GOOD | {"step": 1, "images": [{"file": "a", "width": 1, "height": 1, "tokens": -4}]}, "tokens = -4"),
         (GOOD | {"step": 3_000_000_000}, "step must be between"),
-        (GOOD | {"step": 1, "prefix_tokens": 10**30}, "are no count of tokens"),
+        (GOOD | {"step": 1, "prefix_tokens": 10**30}, "tokens are too many"),
     ],
 )
 def test_a_bad_row_stops_the_import_or_is_skipped_and_counted(row, message, tmp_path):
@@ -110,15 +110,19 @@ def test_a_line_separator_inside_of_a_text_does_not_end_the_line(tmp_path):
     assert len(imported(write(tmp_path / "log.jsonl", row), tmp_path)[0]) == 1
 
 
-def test_tools_that_are_no_list_are_refused(tmp_path):
-    path = lines(tmp_path / "log.jsonl", [{"messages": chat("s", "q"), "tools": 5}])
-    with pytest.raises(TraceError, match="tools is int, must be a list"):
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [(5, "tools is int, must be a list"), ([{"name": "click"}, None], "tools has an entry that is not an object")],
+)
+def test_tools_that_are_no_list_of_objects_are_refused(tools, message, tmp_path):
+    path = lines(tmp_path / "log.jsonl", [{"messages": chat("s", "q"), "tools": tools}])
+    with pytest.raises(TraceError, match=message):
         imported(path, tmp_path)
 
 
-def test_steps_that_do_not_rise_are_refused(tmp_path):
+def test_step_numbers_that_do_not_increase_are_refused(tmp_path):
     path = lines(tmp_path / "t.jsonl", [GOOD | {"step": 3}, GOOD | {"step": 1}])
-    with pytest.raises(TraceError, match="comes behind step 3"):
+    with pytest.raises(TraceError, match="comes after step 3"):
         imported(path, tmp_path)
 
 

@@ -223,7 +223,7 @@ def test_our_own_steps_are_recognized_in_both_forms(tmp_path):
 
 def test_a_file_that_can_be_two_things_is_refused_with_both_names(tmp_path):
     path = write(tmp_path / "t.json", {"messages": chat("s", "q", "a")})
-    with pytest.raises(TraceError, match=r"mini-swe-agent or openai-chat; say which with trace\.format"):
+    with pytest.raises(TraceError, match=r"mini-swe-agent or openai-chat; set trace\.format"):
         format_of(path, "auto")
     assert len(imported(path, tmp_path, "openai-chat")[0]) == 1
 
@@ -241,8 +241,8 @@ def test_a_folder_with_files_of_two_formats_is_refused(tmp_path):
         ("t.json", "", "is empty"),
         ("t.jsonl", "  \n", "is empty"),
         ("t.json", '{"history": [', "line 1: not JSON"),
-        ("t.json", "[1, 2, 3]", "none of the known formats"),
-        ("t.json", '{"a": 1}', "none of the known formats"),
+        ("t.json", "[1, 2, 3]", "not in a known format"),
+        ("t.json", '{"a": 1}', "not in a known format"),
         ("t.json", b'{"a": "\xff"}', "is not UTF-8"),
         ("t.parquet", b"PAR1", "not a Parquet file"),
         ("nowhere.json", None, "no such file"),

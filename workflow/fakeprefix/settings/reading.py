@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from fakeprefix.errors import ConfigError, nearest_name
 from fakeprefix.machine.limits import usable_cores
@@ -33,7 +32,7 @@ def resolve(config: Mapping[str, Any]) -> Settings:
     try:
         settings = Settings.model_validate(dict(config))
     except ValidationError as error:
-        first = min(error.errors(), key=lambda item: [str(part) for part in item["loc"]])
+        first: Mapping[str, Any] = min(error.errors(), key=lambda item: [str(part) for part in item["loc"]])
         raise ConfigError(f"config: {describe(first)}") from None
     check_combinations(settings)
     return settings.model_copy(
@@ -53,7 +52,7 @@ def _filled_in(settings: Settings) -> EngineRun:
     )
 
 
-def describe(error: ErrorDetails) -> str:
+def describe(error: Mapping[str, Any]) -> str:
     """What is wrong with which key, what it is and what it must be, in one line."""
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":

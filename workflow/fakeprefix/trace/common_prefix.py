@@ -1,12 +1,12 @@
 """Whole prompts as sequences of token ids, and the steps that follow from comparing them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from fakeprefix.errors import TraceError
+from fakeprefix.trace.formats.conversation import NOTHING_RECORDED, RecordedTimes
 from fakeprefix.trace.steps import Step, StepImage
 
 # so many tokens in a row, found again behind a gap, may be history that was kept
@@ -16,21 +16,21 @@ KEPT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """What one call of the model was given.
+class RenderedPrompt:
+    """What one call of the model was given, counted in KV cells.
 
     Attributes:
         step: number of the call within its task.
         ids: one id a KV cell, shape ``(n,)``. Text has its token ids (>= 0), the cells of an image
             share a negative one, see `ImageIds`.
         images: the images in order, each with the index of its first cell.
-        times: `decode_s`, `exec_s` and `recorded_wall_s` where they were recorded.
+        times: as far as they were recorded.
     """
 
     step: int
     ids: np.ndarray
     images: tuple[tuple[int, StepImage], ...] = ()
-    times: dict[str, float | None] = field(default_factory=dict)
+    times: RecordedTimes = NOTHING_RECORDED
 
 
 class ImageIds:
@@ -96,17 +96,19 @@ class TaskSteps:
     def __init__(self, task_id: str, policy: str) -> None:
         self._task_id, self._policy = task_id, policy
         self._index = PrefixIndex()
-        self._previous: Prompt | None = None
+        self._previous: RenderedPrompt | None = None
 
-    def add(self, prompt: Prompt) -> Step:
+    def add(self, prompt: RenderedPrompt) -> Step:
         """The step of the next prompt.
 
         Raises:
-            TraceError: the prompt is empty, or its step number does not rise.
+            TraceError: the prompt is empty, or its step number does not increase.
         """
         where = f"task {self._task_id!r}, step {prompt.step}"
         if self._previous is not None and prompt.step <= self._previous.step:
-            raise TraceError(f"{where}: comes behind step {self._previous.step}; steps must rise within a task")
+            raise TraceError(
+                f"{where}: comes after step {self._previous.step}; step numbers must increase within a task"
+            )
         if not len(prompt.ids):
             raise TraceError(f"{where}: its prompt is empty")
         known = self._index.longest(prompt.ids)
@@ -118,36 +120,34 @@ class TaskSteps:
         return step
 
 
-def _outside_images(prompt: Prompt, length: int) -> int:
+def _outside_images(prompt: RenderedPrompt, length: int) -> int:
     for start, image in prompt.images:
         if start < length < start + image.tokens:
             return start
     return length
 
 
-def _step(task_id: str, policy: str, prompt: Prompt, prefix: int, previous: Prompt | None) -> Step:
+def _step(task_id: str, policy: str, prompt: RenderedPrompt, prefix: int, previous: RenderedPrompt | None) -> Step:
+    visible = ((0, prefix - 1),) if prefix else ()
     kept = None if previous is None else kept_behind_gap(previous.ids, prompt.ids, prefix)
-    new_images = [image for start, image in prompt.images if start >= prefix]
-    values: dict[str, Any] = {
-        "task_id": task_id,
-        "step": prompt.step,
-        "policy": policy,
-        "prefix_tokens": prefix,
-        "visible": ((0, prefix - 1),) if prefix else (),
-        **prompt.times,
-    }
-    if kept is not None:
-        first, n_kept, at = kept
-        behind = [image for start, image in prompt.images if prefix <= start < at + n_kept]
-        new_images = [image for start, image in prompt.images if start >= at + n_kept]
-        values["prefix_tokens"] = prefix + n_kept
-        values["visible"] = (*values["visible"], (first, first + n_kept - 1))
-        values["behind_hole"] = tuple(behind)
+    # without a hole nothing is kept, and what is new begins where the prefix ends
+    first, n_kept, at = kept or (0, 0, prefix)
+    if kept:
+        visible = (*visible, (first, first + n_kept - 1))
+    new_images = tuple(image for start, image in prompt.images if start >= at + n_kept)
     return Step(
-        new_tokens=len(prompt.ids) - values["prefix_tokens"],
+        task_id=task_id,
+        step=prompt.step,
+        policy=policy,
+        prefix_tokens=prefix + n_kept,
+        new_tokens=len(prompt.ids) - prefix - n_kept,
         image_tokens=sum(image.tokens for image in new_images),
-        images=tuple(new_images),
-        **values,
+        images=new_images,
+        visible=visible,
+        behind_hole=tuple(image for start, image in prompt.images if prefix <= start < at + n_kept),
+        decode_s=prompt.times.decode_s,
+        exec_s=prompt.times.exec_s,
+        recorded_wall_s=prompt.times.recorded_wall_s,
     )
 
 

@@ -49,7 +49,7 @@ def desktop_steps(seed: int, geometry: ImageGeometry | None) -> list[Step]:
         for number in range(task.n_steps):
             share = weights[number] / sum(weights) if number < task.n_steps - 1 else 1 / task.n_steps
             text = max(60, int(budget * share) - image_tokens)
-            images = ()
+            images: tuple[StepImage, ...] = ()
             if geometry:
                 images = (StepImage(f"{task.name}-{number:02d}.png", WIDTH, HEIGHT, image_tokens),)
             decode_s, exec_s = draw.uniform(0.6, 2.5), draw.uniform(0.3, 2.0)

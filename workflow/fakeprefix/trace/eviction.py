@@ -1,12 +1,12 @@
 """What harnesses do with old screenshots: replace all but the last few by a short placeholder."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from fakeprefix.errors import TraceError
-from fakeprefix.trace.common_prefix import ImageIds, Prompt, TaskSteps
+from fakeprefix.trace.common_prefix import ImageIds, RenderedPrompt, TaskSteps
+from fakeprefix.trace.formats.conversation import RecordedTimes
 from fakeprefix.trace.steps import Step, StepImage
 
 KEEP_ALL = "keep_all"
@@ -44,7 +44,7 @@ def evicted_steps(steps: Sequence[Step], keep_last_images: int, placeholder_toke
             yield task.add(prompt)
 
 
-def rebuilt_prompts(steps: Sequence[Step], keep_last_images: int, placeholder_tokens: int) -> Iterator[Prompt]:
+def rebuilt_prompts(steps: Sequence[Step], keep_last_images: int, placeholder_tokens: int) -> Iterator[RenderedPrompt]:
     """The prompts of one task, from what its steps add."""
     ids = ImageIds()
     first = steps[0]
@@ -67,8 +67,7 @@ def rebuilt_prompts(steps: Sequence[Step], keep_last_images: int, placeholder_to
         pieces += [(ids.cells(image.file, image.tokens), image) for image in step.images]
         pieces.append(text(step.new_tokens - sum(image.tokens for image in step.images)))
         length += step.new_tokens
-        times = {name: getattr(step, name) for name in ("decode_s", "exec_s", "recorded_wall_s")}
-        yield _assembled(step.step, pieces, keep_last_images, placeholder_tokens, times)
+        yield _assembled(step.step, pieces, keep_last_images, placeholder_tokens, step.times)
 
 
 def _assembled(
@@ -76,8 +75,8 @@ def _assembled(
     pieces: Sequence[tuple[np.ndarray, StepImage | None]],
     keep_last_images: int,
     placeholder_tokens: int,
-    times: dict[str, Any],
-) -> Prompt:
+    times: RecordedTimes,
+) -> RenderedPrompt:
     left = sum(image is not None for _, image in pieces) - keep_last_images
     parts, images, at = [], [], 0
     for cells, image in pieces:
@@ -90,4 +89,4 @@ def _assembled(
             left -= 1
         parts.append(part)
         at += len(part)
-    return Prompt(number, np.concatenate(parts), tuple(images), times)
+    return RenderedPrompt(number, np.concatenate(parts), tuple(images), times)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fakeprefix.errors import TraceError
+from fakeprefix.settings import Eviction
 from fakeprefix.trace.common_prefix import TaskSteps
 from fakeprefix.trace.eviction import KEEP_ALL, evicted_steps, policy_name
 from fakeprefix.trace.formats.blocks import kv_cache_tester, mooncake
@@ -14,6 +15,7 @@ from fakeprefix.trace.formats.conversation import OnProblem, Request
 from fakeprefix.trace.formats.files import json_lines, read_json_file, read_text
 from fakeprefix.trace.formats.opencua import opencua
 from fakeprefix.trace.formats.swe_agent import mini_swe_agent, swe_agent
+from fakeprefix.trace.import_summary import ImportSummary
 from fakeprefix.trace.rendering import Renderer
 from fakeprefix.trace.steps import Step, copy_step_images, iterate_steps
 
@@ -51,6 +53,17 @@ class Problems:
     reasons: list[str] = field(default_factory=list)
     by_task: dict[str | None, int] = field(default_factory=dict)
 
+    def summary(self, name: str, n_steps: int) -> ImportSummary:
+        """What the import of `n_steps` steps in the format `name` found."""
+        return ImportSummary(
+            format=name,
+            steps=n_steps,
+            skipped=self.n_skipped,
+            skipped_by_task={task: n for task, n in self.by_task.items() if task is not None},
+            skipped_of_no_task=self.by_task.get(None, 0),
+            reasons=tuple(self.reasons),
+        )
+
     def __call__(self, error: TraceError, task_id: str | None = None) -> None:
         if not self.skip:
             raise error
@@ -58,21 +71,6 @@ class Problems:
         self.by_task[task_id] = self.by_task.get(task_id, 0) + 1
         if len(self.reasons) < MAX_REASONS:
             self.reasons.append(str(error))
-
-
-@dataclass(frozen=True)
-class Eviction:
-    """What an agent that forgets does.
-
-    Attributes:
-        keep_last_images: images that a prompt keeps; 0 for an agent that keeps everything.
-        placeholder: text in place of an older image, where the prompts are known.
-        placeholder_tokens: its length where only counts are known.
-    """
-
-    keep_last_images: int = 0
-    placeholder: str = ""
-    placeholder_tokens: int = 1
 
 
 def trace_files(path: Path) -> list[Path]:
@@ -84,7 +82,7 @@ def trace_files(path: Path) -> list[Path]:
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
         if not found:
-            raise TraceError(f"{path}: has no file of a trace ({', '.join(SUFFIXES)})")
+            raise TraceError(f"{path}: contains no trace file ({', '.join(SUFFIXES)})")
         return found
     if not path.is_file():
         raise TraceError(f"{path}: no such file; trace.path is relative to the folder where snakemake runs")
@@ -129,14 +127,17 @@ def detect(path: Path) -> str:
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
-        raise TraceError(f"{path}: can be {' or '.join(candidates)}; say which with trace.format")
-    keys = ", ".join(sorted(map(str, sample))[:8]) if isinstance(sample, dict) else type(sample).__name__
-    if isinstance(sample, dict) and any("token" in str(key).lower() for key in sample):
+        raise TraceError(f"{path}: could be {' or '.join(candidates)}; set trace.format")
+    known = ", ".join(FORMATS)
+    if not isinstance(sample, dict):
+        raise TraceError(f"{path}: not in a known format ({known}); it is {type(sample).__name__}")
+    keys = ", ".join(sorted(map(str, sample))[:8])
+    if any("token" in str(key).lower() for key in sample):
         raise TraceError(
-            f"{path}: has token counts ({keys}) and nothing that tells which tokens were there before; cumulative "
+            f"{path}: has token counts ({keys}) but nothing that says which tokens were there before; cumulative "
             "and added counts must be told apart, see the format steps"
         )
-    raise TraceError(f"{path}: none of the known formats ({', '.join(FORMATS)}); it has {keys}")
+    raise TraceError(f"{path}: not in a known format ({known}); its keys are {keys}")
 
 
 def _sample(path: Path) -> Any:
@@ -187,7 +188,7 @@ def import_steps(
     renderer: Renderer | None,
     eviction: Eviction,
 ) -> Iterator[Step]:
-    """The steps of a trace, and with eviction also those of an agent that forgets.
+    """The steps of a trace, and with eviction also those of an agent that evicts old screenshots.
 
     Args:
         name: one of `FORMATS`.

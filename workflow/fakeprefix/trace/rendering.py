@@ -1,13 +1,14 @@
 """From conversations to prompts: the model's own template and tokenizer, real token counts of images."""
 
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from pydantic import JsonValue
 
 from fakeprefix.errors import RequestRefused, TraceError
 from fakeprefix.model.vision import ImageGeometry
-from fakeprefix.trace.common_prefix import ImageIds, Prompt
+from fakeprefix.trace.common_prefix import ImageIds, RenderedPrompt
 from fakeprefix.trace.formats.conversation import Request, Screenshot
 from fakeprefix.trace.steps import StepImage
 
@@ -18,7 +19,7 @@ KEPT_PIECES = 256
 class Tokenizer(Protocol):
     """What is asked of the patched server; `fakeprefix.server.client.Client` is one."""
 
-    def apply_template(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str: ...
+    def apply_template(self, messages: list[dict[str, JsonValue]], tools: list[dict[str, JsonValue]]) -> str: ...
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]: ...
 
@@ -41,7 +42,7 @@ class Renderer:
         self._ids = lru_cache(KEPT_PIECES)(self._tokenized)
         self.screenshots: dict[str, Screenshot] = {}
 
-    def prompt(self, request: Request, keep_last_images: int | None = None) -> Prompt:
+    def prompt(self, request: Request, keep_last_images: int | None = None) -> RenderedPrompt:
         """The prompt of a request.
 
         Args:
@@ -50,31 +51,29 @@ class Renderer:
         Raises:
             TraceError: an image, and no projector; or the template refuses the messages.
         """
+        where = f"task {request.task_id!r}, step {request.step}"
         shots = [part for message in request.messages for part in message.parts if isinstance(part, Screenshot)]
-        if shots and self._geometry is None:
-            raise TraceError(
-                f"task {request.task_id!r}, step {request.step}: has an image, and model.mmproj is not given"
-            )
+        sized = [(shot, self._image_of(shot, where)) for shot in shots]
         n_dropped = 0 if keep_last_images is None else max(0, len(shots) - keep_last_images)
-        text = self._render(request, n_dropped)
-        pieces = text.split(self._marker)
-        kept = shots[n_dropped:]
+        kept = sized[n_dropped:]
+        pieces = self._render(request, n_dropped, where).split(self._marker)
         if len(pieces) != len(kept) + 1:
-            raise TraceError(
-                f"task {request.task_id!r}, step {request.step}: the template shows {len(pieces) - 1} of "
-                f"{len(kept)} images"
-            )
+            raise TraceError(f"{where}: the template shows {len(pieces) - 1} of {len(kept)} images")
         parts, images = [self._ids(pieces[0], True)], []
-        for shot, piece in zip(kept, pieces[1:], strict=True):
-            at = sum(len(part) for part in parts)
-            image = StepImage(shot.file, shot.width, shot.height, self._geometry.tokens(shot.width, shot.height))
+        for (shot, image), piece in zip(kept, pieces[1:], strict=True):
+            images.append((sum(len(part) for part in parts), image))
             self.screenshots[shot.file] = shot
-            images.append((at, image))
             parts += [self._image_ids.cells(shot.digest, image.tokens), self._ids(piece)]
-        return Prompt(request.step, np.concatenate(parts), tuple(images), request.times)
+        return RenderedPrompt(request.step, np.concatenate(parts), tuple(images), request.times)
 
-    def _render(self, request: Request, n_dropped: int) -> str:
-        messages, left = [], n_dropped
+    def _image_of(self, shot: Screenshot, where: str) -> StepImage:
+        if self._geometry is None:
+            raise TraceError(f"{where}: has an image, and model.mmproj is not given")
+        return StepImage(shot.file, shot.width, shot.height, self._geometry.tokens(shot.width, shot.height))
+
+    def _render(self, request: Request, n_dropped: int, where: str) -> str:
+        messages: list[dict[str, JsonValue]] = []
+        left = n_dropped
         for message in request.messages:
             parts = []
             for part in message.parts:
@@ -88,9 +87,7 @@ class Renderer:
         try:
             return self._tokenizer.apply_template(messages, list(request.tools))
         except RequestRefused as error:
-            raise TraceError(
-                f"task {request.task_id!r}, step {request.step}: the model's chat template refuses it: {error}"
-            ) from None
+            raise TraceError(f"{where}: the model's chat template refuses it: {error}") from None
 
     def _tokenized(self, text: str, first: bool = False) -> np.ndarray:
         """Token ids of a piece; in front of the first one come the tokenizer's special tokens."""

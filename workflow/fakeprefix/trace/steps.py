@@ -1,7 +1,7 @@
 """The record of one agent step, and its files: Parquet and JSON Lines."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from fakeprefix.errors import TraceError
 from fakeprefix.storage import replacing, table_writer
-from fakeprefix.trace.formats.conversation import OnProblem, read_screenshot
+from fakeprefix.trace.formats.conversation import OnProblem, RecordedTimes, read_screenshot
 from fakeprefix.trace.formats.files import json_lines, seconds, whole_number
 
 # steps that are in memory at a time
@@ -108,7 +108,7 @@ class Step:
         if not 0 <= self.step < 2**31:
             raise TraceError(f"{where}: step must be between 0 and {2**31 - 1}")
         if self.total_tokens >= 2**62:
-            raise TraceError(f"{where}: {self.total_tokens} tokens are no count of tokens")
+            raise TraceError(f"{where}: {self.total_tokens} tokens are too many")
         if self.prefix_tokens < 0:
             raise TraceError(f"{where}: prefix_tokens = {self.prefix_tokens}, must be >= 0")
         if self.new_tokens < 1:
@@ -127,15 +127,20 @@ class Step:
     def total_tokens(self) -> int:
         return self.prefix_tokens + self.new_tokens
 
-    def as_row(self) -> dict[str, Any]:
-        row = asdict(self)
+    @property
+    def times(self) -> RecordedTimes:
+        return RecordedTimes(self.decode_s, self.exec_s, self.recorded_wall_s)
+
+    def as_row(self) -> dict[str, object]:
+        """The step with the columns of `STEP_SCHEMA`."""
+        row: dict[str, object] = asdict(self)
         row["visible"] = [list(run) for run in self.visible]
         for name in ("images", "behind_hole"):
             row[name] = [asdict(image) for image in getattr(self, name)]
         return row
 
     @classmethod
-    def from_row(cls, row: dict[str, Any], where: str = "") -> "Step":
+    def from_row(cls, row: Mapping[str, object], where: str = "") -> "Step":
         """A step from a row of a file.
 
         Raises:
@@ -144,7 +149,7 @@ class Step:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(row) - known):
             raise TraceError(f"{where}: unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}")
-        values = {name: value for name, value in row.items() if value is not None}
+        values: dict[str, Any] = {name: value for name, value in row.items() if value is not None}
         for name in ("task_id", "policy"):
             if name in values and not isinstance(values[name], str):
                 raise TraceError(f"{where}: {name} = {values[name]!r}, must be text")
@@ -162,14 +167,14 @@ class Step:
             raise TraceError(f"{where}: {error}") from None
 
 
-def _list_of(values: dict[str, Any], name: str, where: str) -> list[Any]:
+def _list_of(values: Mapping[str, object], name: str, where: str) -> list[object]:
     value = values.get(name, [])
     if not isinstance(value, list):
         raise TraceError(f"{where}: {name} = {value!r}, must be a list")
     return value
 
 
-def _image_of(value: Any, where: str) -> StepImage:
+def _image_of(value: object, where: str) -> StepImage:
     if not isinstance(value, dict) or not isinstance(value.get("file"), str):
         raise TraceError(f"{where}: {value!r} must be an object with file, width, height and tokens")
     numbers = [whole_number(value.get(name), name, where, at_least=1) for name in ("width", "height", "tokens")]
@@ -178,7 +183,7 @@ def _image_of(value: Any, where: str) -> StepImage:
     return StepImage(value["file"], *numbers)
 
 
-def _range_of(value: Any, where: str) -> tuple[int, int]:
+def _range_of(value: object, where: str) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise TraceError(f"{where}: {value!r} must be a pair of positions")
     first, last = (whole_number(end, "a position", where) for end in value)
@@ -207,7 +212,7 @@ def write_steps(path: Path, steps: Iterable[Step]) -> int:
     return n_steps
 
 
-def _batched(rows: Iterable[dict[str, Any]], size: int) -> Iterator[list[dict[str, Any]]]:
+def _batched(rows: Iterable[dict[str, object]], size: int) -> Iterator[list[dict[str, object]]]:
     # itertools.batched is newer than Python 3.11
     rows = iter(rows)
     while batch := list(islice(rows, size)):
@@ -227,7 +232,7 @@ def iterate_steps(path: Path, on_problem: OnProblem) -> Iterator[Step]:
 
     Args:
         on_problem: gets what is wrong with a row: a wrong field, a step that is there twice, a step
-            number that does not rise within its task.
+            number that does not increase within its task.
 
     Raises:
         TraceError: the file cannot be read.
@@ -243,7 +248,8 @@ def iterate_steps(path: Path, on_problem: OnProblem) -> Iterator[Step]:
                 raise TraceError(f"{where}: task {step.task_id!r}, step {step.step} appears twice")
             if step.step < last:
                 raise TraceError(
-                    f"{where}: task {step.task_id!r}, step {step.step} comes behind step {last}; steps must rise"
+                    f"{where}: task {step.task_id!r}, step {step.step} comes after step {last}; "
+                    "step numbers must increase"
                 )
         except TraceError as error:
             task = row.get("task_id") if isinstance(row, dict) else None

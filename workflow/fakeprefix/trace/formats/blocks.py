@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fakeprefix.errors import TraceError
 from fakeprefix.trace.formats.conversation import OnProblem
-from fakeprefix.trace.formats.files import json_lines, read_json_file, seconds, whole_number
+from fakeprefix.trace.formats.files import fields_of, json_lines, read_json_file, seconds, whole_number
 from fakeprefix.trace.steps import Step
 
 MOONCAKE_BLOCK = 512
@@ -40,7 +41,14 @@ class BlockTree:
 
 
 def block_step(
-    tree: BlockTree, task_id: str, step: int, tokens: int, blocks: Any, block_size: int, where: str, **times: Any
+    tree: BlockTree,
+    task_id: str,
+    step: int,
+    tokens: int,
+    blocks: JsonValue,
+    block_size: int,
+    where: str,
+    recorded_wall_s: float | None = None,
 ) -> Step:
     """One step from a request's length and block hashes; remembers the request.
 
@@ -49,18 +57,25 @@ def block_step(
     Raises:
         TraceError: fewer hashes than whole blocks, or hashes that are no integers.
     """
-    if not isinstance(blocks, list) or any(isinstance(block, bool) or not isinstance(block, int) for block in blocks):
-        raise TraceError(f"{where}: hash_ids must be a list of integers")
+    hashes = _integers(blocks, where)
     n_whole = tokens // block_size
-    if len(blocks) < n_whole:
+    if len(hashes) < n_whole:
         raise TraceError(
-            f"{where}: {tokens} tokens are {n_whole} whole blocks of {block_size}, hash_ids has {len(blocks)}"
+            f"{where}: {tokens} tokens are {n_whole} whole blocks of {block_size}, hash_ids has {len(hashes)}"
         )
-    whole = blocks[:n_whole]
+    whole = hashes[:n_whole]
     prefix = min(tree.longest(whole), (tokens - 1) // block_size) * block_size
     tree.add(whole)
     visible = ((0, prefix - 1),) if prefix else ()
-    return Step(task_id, step, prefix, tokens - prefix, visible=visible, **times)
+    return Step(task_id, step, prefix, tokens - prefix, visible=visible, recorded_wall_s=recorded_wall_s)
+
+
+def _integers(values: JsonValue, where: str) -> list[int]:
+    found = [value for value in values if isinstance(value, int)] if isinstance(values, list) else []
+    # a truth value is an integer to Python
+    if not isinstance(values, list) or len(found) < len(values) or any(isinstance(value, bool) for value in found):
+        raise TraceError(f"{where}: hash_ids must be a list of integers")
+    return found
 
 
 def kv_cache_tester(path: Path, on_problem: OnProblem) -> Iterator[Step]:
@@ -69,8 +84,8 @@ def kv_cache_tester(path: Path, on_problem: OnProblem) -> Iterator[Step]:
     Raises:
         TraceError: the file is not of this format.
     """
-    content = read_json_file(path)
-    requests = content.get("requests") if isinstance(content, dict) else None
+    content = fields_of(read_json_file(path))
+    requests = content.get("requests")
     if not isinstance(requests, list):
         raise TraceError(f"{path}: has no list of requests")
     block_size = whole_number(content.get("block_size"), "block_size", str(path), 1)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fakeprefix.errors import TraceError
-from fakeprefix.trace.formats.conversation import OnProblem, Request, message_of
+from fakeprefix.trace.formats.conversation import Message, OnProblem, RecordedTimes, Request, message_of
 from fakeprefix.trace.formats.files import json_lines, read_json_file, seconds
 
 TASK_FIELDS = ("task_id", "session_id", "conversation_id", "trace_id")
@@ -28,20 +29,12 @@ def openai_chat(path: Path, on_problem: OnProblem) -> Iterator[Request]:
             if isinstance(row, TraceError):
                 raise row
             body = body_of(row)
-            if body is None:
+            if body is None or not isinstance(row, dict):
                 raise TraceError(f"{where}: has no list of messages")
             task = next((str(row[name]) for name in TASK_FIELDS if row.get(name) is not None), path.stem)
-            messages = tuple(
-                message_of(message, path.parent, f"{where}, message {number}")
-                for number, message in enumerate(body["messages"])
-            )
-            if not messages:
-                raise TraceError(f"{where}: messages is empty")
-            times = {name: seconds(row.get(name), name, where) for name in ("decode_s", "exec_s", "recorded_wall_s")}
-            tools = body.get("tools") or []
-            if not isinstance(tools, list):
-                raise TraceError(f"{where}: tools is {type(tools).__name__}, must be a list")
-            request = Request(task, steps.get(task, 0), messages, tuple(tools), times)
+            messages = _messages(body["messages"], path, where)
+            times = _times(row, where)
+            request = Request(task, steps.get(task, 0), messages, _tools(body.get("tools") or [], where), times)
         except TraceError as error:
             on_problem(error, task)
             continue
@@ -49,7 +42,26 @@ def openai_chat(path: Path, on_problem: OnProblem) -> Iterator[Request]:
         yield request
 
 
-def body_of(row: Any) -> dict[str, Any] | None:
+def _messages(values: JsonValue, path: Path, where: str) -> tuple[Message, ...]:
+    if not isinstance(values, list) or not values:
+        raise TraceError(f"{where}: messages is empty")
+    return tuple(message_of(value, path.parent, f"{where}, message {number}") for number, value in enumerate(values))
+
+
+def _times(row: dict[str, JsonValue], where: str) -> RecordedTimes:
+    return RecordedTimes(*(seconds(row.get(name), name, where) for name in ("decode_s", "exec_s", "recorded_wall_s")))
+
+
+def _tools(values: JsonValue, where: str) -> tuple[dict[str, JsonValue], ...]:
+    if not isinstance(values, list):
+        raise TraceError(f"{where}: tools is {type(values).__name__}, must be a list")
+    tools = [value for value in values if isinstance(value, dict)]
+    if len(tools) < len(values):
+        raise TraceError(f"{where}: tools has an entry that is not an object")
+    return tuple(tools)
+
+
+def body_of(row: JsonValue) -> dict[str, JsonValue] | None:
     """The object with ``messages`` of a logged request; None if there is none."""
     if not isinstance(row, dict):
         return None
@@ -59,7 +71,7 @@ def body_of(row: Any) -> dict[str, Any] | None:
     return None
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _rows(path: Path) -> Iterator[tuple[str, JsonValue | TraceError]]:
     if path.suffix in (".jsonl", ".ndjson"):
         yield from json_lines(path)
         return

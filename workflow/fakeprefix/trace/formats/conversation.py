@@ -7,15 +7,33 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from PIL import Image as Picture
+from pydantic import JsonValue
 
 from fakeprefix.errors import TraceError
 
 # what the reader does with a record that it cannot use: raise, or count and go on. With it comes the
 # task that the record belongs to, None if that cannot be told
 OnProblem = Callable[[TraceError, str | None], None]
+
+
+@dataclass(frozen=True)
+class RecordedTimes:
+    """What a trace recorded of one call, in seconds; None where it did not.
+
+    Attributes:
+        decode_s: decoding the answer.
+        exec_s: executing the action.
+        recorded_wall_s: the whole step.
+    """
+
+    decode_s: float | None = None
+    exec_s: float | None = None
+    recorded_wall_s: float | None = None
+
+
+NOTHING_RECORDED = RecordedTimes()
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,7 @@ class Message:
 
     role: str
     parts: tuple[str | Screenshot, ...]
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,14 +82,14 @@ class Request:
         task_id, step: where it belongs.
         messages: the whole conversation that was sent.
         tools: definitions of tools, as sent.
-        times: `decode_s`, `exec_s` and `recorded_wall_s` where they were recorded.
+        times: as far as they were recorded.
     """
 
     task_id: str
     step: int
     messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...] = ()
-    times: dict[str, float | None] = field(default_factory=dict)
+    tools: tuple[dict[str, JsonValue], ...] = ()
+    times: RecordedTimes = NOTHING_RECORDED
 
 
 def screenshot_of(data: bytes, where: str) -> Screenshot:
@@ -129,7 +147,7 @@ def screenshot_of_url(url: str, folder: Path, where: str) -> Screenshot:
     return read_screenshot(folder, url.removeprefix("file://"), where)
 
 
-def message_of(value: Any, folder: Path, where: str) -> Message:
+def message_of(value: object, folder: Path, where: str) -> Message:
     """A message in the form of the OpenAI API, or close to it.
 
     Raises:
@@ -148,14 +166,15 @@ def message_of(value: Any, folder: Path, where: str) -> Message:
     return Message(value["role"], tuple(parts), extra)
 
 
-def _part_of(part: Any, folder: Path, where: str) -> str | Screenshot:
+def _part_of(part: object, folder: Path, where: str) -> str | Screenshot:
     if isinstance(part, str):
         return part
-    kind = part.get("type") if isinstance(part, dict) else None
+    fields = part if isinstance(part, dict) else {}
+    kind = fields.get("type")
     if kind in ("text", "input_text", "output_text"):
-        return str(part.get("text", ""))
+        return str(fields.get("text", ""))
     if kind in ("image_url", "input_image"):
-        url = part.get("image_url")
+        url = fields.get("image_url")
         url = url.get("url") if isinstance(url, dict) else url
         if not isinstance(url, str):
             raise TraceError(f"{where}: an image without a URL")

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fakeprefix.errors import TraceError
 
@@ -25,21 +26,27 @@ def read_text(path: Path) -> str:
     return text
 
 
-def read_json_file(path: Path) -> Any:
+def read_json_file(path: Path) -> JsonValue:
     """The value of a JSON file.
 
     Raises:
         TraceError: it is missing, empty, not UTF-8 or not JSON.
     """
     try:
-        return json.loads(read_text(path))
+        value: JsonValue = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
     except RecursionError:
         raise TraceError(f"{path}: is nested too deeply") from None
+    return value
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, Any | TraceError]]:
+def fields_of(value: JsonValue) -> dict[str, JsonValue]:
+    """The fields of an object, none if the value is something else."""
+    return value if isinstance(value, dict) else {}
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, JsonValue | TraceError]]:
     """The values of a JSON Lines file with where they are, one line in memory at a time.
 
     A line that is not JSON comes as the error, so that its reader can skip it.
@@ -69,7 +76,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any | TraceError]]:
         raise TraceError(f"{path}: is empty")
 
 
-def whole_number(value: Any, name: str, where: str, at_least: int = 0) -> int:
+def whole_number(value: object, name: str, where: str, at_least: int = 0) -> int:
     """An integer field.
 
     Raises:
@@ -82,7 +89,7 @@ def whole_number(value: Any, name: str, where: str, at_least: int = 0) -> int:
     return value
 
 
-def seconds(value: Any, name: str, where: str) -> float | None:
+def seconds(value: object, name: str, where: str) -> float | None:
     """A time in seconds, or None where it was not recorded.
 
     Raises:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fakeprefix.errors import TraceError
 from fakeprefix.trace.formats.conversation import Message, OnProblem, Request, read_screenshot
-from fakeprefix.trace.formats.files import read_json_file, whole_number
+from fakeprefix.trace.formats.files import fields_of, read_json_file, whole_number
 
 SYSTEM_PROMPT = (
     "You are a computer-use agent. You are given a task, a screenshot of the computer and what you did so far. "
@@ -18,10 +19,10 @@ def opencua(path: Path, on_problem: OnProblem) -> Iterator[Request]:
     """One request for each recorded step: the task, all earlier screenshots and answers, the new screenshot.
 
     Raises:
-        TraceError: the file is not of this format, or step numbers do not rise.
+        TraceError: the file is not of this format, or step numbers do not increase.
     """
-    content = read_json_file(path)
-    steps = content.get("steps") if isinstance(content, dict) else None
+    content = fields_of(read_json_file(path))
+    steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
         raise TraceError(f"{path}: has no list of steps")
     task = str(content.get("task_id", path.stem))
@@ -37,10 +38,11 @@ def opencua(path: Path, on_problem: OnProblem) -> Iterator[Request]:
                 raise TraceError(f"{where}: is not an object")
             number = whole_number(step.get("step_num"), "step_num", where)
             if number <= last:
-                raise TraceError(f"{where}: step_num = {number} comes behind {last}; steps must rise")
-            if not isinstance(step.get("image"), str):
-                raise TraceError(f"{where}: image = {step.get('image')!r}, must be the name of a file")
-            shot = read_screenshot(path.parent, step["image"], where)
+                raise TraceError(f"{where}: step_num = {number} comes after {last}; step numbers must increase")
+            image = step.get("image")
+            if not isinstance(image, str):
+                raise TraceError(f"{where}: image = {image!r}, must be the name of a file")
+            shot = read_screenshot(path.parent, image, where)
             answer = answer_of(step, where)
         except TraceError as error:
             on_problem(error, task)
@@ -51,7 +53,7 @@ def opencua(path: Path, on_problem: OnProblem) -> Iterator[Request]:
         messages.append(Message("assistant", (answer,)))
 
 
-def answer_of(step: dict[str, Any], where: str) -> str:
+def answer_of(step: dict[str, JsonValue], where: str) -> str:
     """What the agent wrote: observation, thought, instruction, and its action."""
     monologue = step.get("inner_monologue") or {}
     if not isinstance(monologue, dict):

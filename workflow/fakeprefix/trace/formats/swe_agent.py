@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from fakeprefix.errors import TraceError
 from fakeprefix.trace.formats.conversation import Message, OnProblem, Request, message_of, requests_before_answers
-from fakeprefix.trace.formats.files import read_json_file
+from fakeprefix.trace.formats.files import fields_of, read_json_file
 
 
 def swe_agent(path: Path, on_problem: OnProblem) -> Iterator[Request]:
@@ -15,8 +16,8 @@ def swe_agent(path: Path, on_problem: OnProblem) -> Iterator[Request]:
     Raises:
         TraceError: the file is not of this format.
     """
-    content = read_json_file(path)
-    history = content.get("history") if isinstance(content, dict) else None
+    content = fields_of(read_json_file(path))
+    history = content.get("history")
     if not isinstance(history, list):
         raise TraceError(f"{path}: has no history")
     name = path.name.removesuffix(".json").removesuffix(".traj")
@@ -36,7 +37,7 @@ def mini_swe_agent(path: Path, on_problem: OnProblem) -> Iterator[Request]:
     yield from _requests(path.name.removesuffix(".json").removesuffix(".traj"), messages, path, on_problem)
 
 
-def _requests(task: str, values: list[Any], path: Path, on_problem: OnProblem) -> Iterator[Request]:
+def _requests(task: str, values: list[JsonValue], path: Path, on_problem: OnProblem) -> Iterator[Request]:
     messages: list[Message] = []
     for number, value in enumerate(values):
         try:
@@ -44,5 +45,5 @@ def _requests(task: str, values: list[Any], path: Path, on_problem: OnProblem) -
         except TraceError as error:
             on_problem(error, task)
     if not any(message.role == "assistant" for message in messages[1:]):
-        raise TraceError(f"{path}: no message of the assistant has one in front of it, so there is no step")
+        raise TraceError(f"{path}: no assistant message has a message before it, so there is no step")
     yield from requests_before_answers(task, messages)
