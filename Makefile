@@ -17,6 +17,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FAKEPREFIX := $(BIN)/fakeprefix
 CONFIGFILES ?=
 BENCH ?=
 ARCHIVE ?=
@@ -62,16 +63,16 @@ test-resources: $(VENV)/.complete
 	@$(SNAKEMAKE) test_resources
 
 verify: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.runs.archive verify "$(ARCHIVE)"
+	@$(FAKEPREFIX) verify "$(ARCHIVE)"
 
 restore: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.runs.archive restore "$(ARCHIVE)"
+	@$(FAKEPREFIX) restore "$(ARCHIVE)"
 
 rebuild: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.report.rebuild "$(RUN)"
+	@$(FAKEPREFIX) rebuild "$(RUN)"
 
 compare: $(VENV)/.complete
-	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.report.comparison $(RUNS)
+	@$(FAKEPREFIX) compare $(RUNS)
 
 docs: $(VENV)/.test-complete
 	@PYTHONPATH=workflow $(BIN)/python -m fakeprefix.settings.reference
@@ -94,10 +95,15 @@ lock: $(VENV)/.complete
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement
 INSTALL_FAILED = echo "error: the Python packages could not be installed; is there a network, and a package index?" >&2
 
-$(VENV)/.complete: requirements.lock | preflight
+$(VENV)/.packages: requirements.lock | preflight
 	@echo "== installing Python packages into $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) requirements.lock || { $(INSTALL_FAILED); exit 1; }
+	@touch $@
+
+# the command fakeprefix; needs no network
+$(VENV)/.complete: pyproject.toml $(VENV)/.packages
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.test-complete: requirements-test.lock $(VENV)/.complete

@@ -103,8 +103,9 @@ def give_environment(folder: Path) -> Path:
     for entry in Path(sys.prefix).iterdir():
         if not entry.name.startswith("."):
             (environment / entry.name).symlink_to(entry)
-    for lock, stamp in (("requirements", ".complete"), ("requirements-test", ".test-complete")):
-        os.utime(folder / f"{lock}.lock", (0, 0))
+    for file in ("requirements.lock", "requirements-test.lock", "pyproject.toml"):
+        os.utime(folder / file, (0, 0))
+    for stamp in (".packages", ".complete", ".test-complete"):
         (environment / stamp).touch()
     return folder
 

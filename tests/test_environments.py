@@ -103,7 +103,8 @@ def test_the_container_installs_from_the_lock_file_and_pins_nothing_else():
     lines = [line for line in (ROOT / "Containerfile").read_text().splitlines() if not line.startswith("#")]
     text = "\n".join(lines)
     copied = next(line for line in lines if line.startswith("COPY") and "requirements.lock" in line)
-    assert lines.index(copied) < lines.index("RUN make .venv/.complete") < lines.index("COPY . .")
+    assert lines.index(copied) < lines.index("RUN make .venv/.packages") < lines.index("COPY . .")
+    assert text.index("make .venv/.complete") > text.index("COPY . .")
     assert "pip install" not in text
     assert "==" not in text
     recipe = (ROOT / "Makefile").read_text()

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 from fakeprefix.errors import RunError
-from fakeprefix.report.comparison import main, write_comparison
+from fakeprefix.report.comparison import write_comparison
 from fakeprefix.storage import read_json
 from sealed_run import sealed_run
 
@@ -78,12 +78,11 @@ def test_other_models_engines_and_fills_are_warned_of(runs, tmp_path, monkeypatc
         assert any(words in line for line in lines), words
 
 
-def test_what_cannot_be_compared_is_one_line_and_writes_nothing(runs, tmp_path, capsys):
-    output = ["--output", str(tmp_path / "out")]
-    assert main([str(runs["first"]), *output]) == 1
-    assert "at least two" in capsys.readouterr().err
-    assert main([str(runs["first"]), str(tmp_path), *output]) == 1
-    assert "is not sealed" in capsys.readouterr().err
+def test_what_cannot_be_compared_is_one_line_and_writes_nothing(runs, tmp_path):
+    with pytest.raises(RunError, match="at least two"):
+        write_comparison([runs["first"]], tmp_path / "out")
+    with pytest.raises(RunError, match="is not sealed"):
+        write_comparison([runs["first"], tmp_path], tmp_path / "out")
     with pytest.raises(RunError, match="twice"):
         write_comparison([runs["first"], runs["first"]], tmp_path / "out")
     assert not (tmp_path / "out").exists()

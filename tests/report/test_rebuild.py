@@ -1,6 +1,6 @@
 import pytest
 from fakeprefix.errors import RunError
-from fakeprefix.report.rebuild import main, rebuild
+from fakeprefix.report.rebuild import rebuild
 from fakeprefix.runs.archive import pack, restore
 from fakeprefix.runs.folder import verify
 from fakeprefix.storage import read_json
@@ -32,9 +32,9 @@ def test_another_way_of_analysing_is_named(run, tmp_path, monkeypatch):
     assert "measurements.parquet" not in found["same"] + found["other"]
 
 
-def test_what_cannot_be_rebuilt_is_one_line_and_leaves_nothing(run, tmp_path, capsys):
-    assert main([str(tmp_path / "nowhere")]) == 1
-    assert "is not sealed" in capsys.readouterr().err
+def test_what_cannot_be_rebuilt_is_one_line_and_leaves_nothing(run, tmp_path):
+    with pytest.raises(RunError, match="is not sealed"):
+        rebuild(tmp_path / "nowhere", tmp_path / "out")
     (tmp_path / "there").mkdir()
     with pytest.raises(RunError, match="exists already"):
         rebuild(run, tmp_path / "there")

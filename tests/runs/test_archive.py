@@ -6,7 +6,7 @@ import tarfile
 import pytest
 import zstandard
 from fakeprefix.errors import RunError
-from fakeprefix.runs.archive import main, pack, restore, verify_archive
+from fakeprefix.runs.archive import pack, restore, verify_archive
 from fakeprefix.runs.folder import seal, verify
 from fakeprefix.storage import write_json, write_text
 
@@ -188,12 +188,3 @@ def test_a_run_that_is_there_already_is_not_touched(run, archive):
 def test_a_missing_archive_is_one_clear_line(tmp_path):
     with pytest.raises(RunError, match="no such archive"):
         restore(tmp_path / "nowhere.tar.zst", tmp_path / "other")
-
-
-def test_the_command_says_intact_or_what_is_wrong(archive, tmp_path, capsys):
-    assert main(["verify", str(archive)]) == 0
-    assert "is intact" in capsys.readouterr().out
-    assert main(["restore", str(archive), "--results", str(tmp_path / "other")]) == 0
-    rewritten(archive, change_report)
-    assert main(["verify", str(archive)]) == 1
-    assert capsys.readouterr().err == "error: damaged: report.html\n"

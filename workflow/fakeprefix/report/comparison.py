@@ -1,8 +1,5 @@
-"""``python -m fakeprefix.report.comparison RUN RUN ...``: sealed runs side by side, and whether that is fair."""
+"""Sealed runs side by side, and whether that is fair."""
 
-import argparse
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +17,7 @@ from fakeprefix.analysis.fidelity import JOB_PREFIX
 from fakeprefix.analysis.samples import ARMS
 from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.analysis.verdict import plain
-from fakeprefix.errors import FakePrefixError, RunError
+from fakeprefix.errors import RunError
 from fakeprefix.report.page import ARM_WORDS, pages, svg
 from fakeprefix.report.plots import compared_runs, draw
 from fakeprefix.runs.folder import require_intact
@@ -284,24 +281,3 @@ def write_comparison(folders: Sequence[Path], output: Path) -> list[str]:
         ),
     )
     return found
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """0 if the page was written, fair or not."""
-    parser = argparse.ArgumentParser(prog="python -m fakeprefix.report.comparison", description=__doc__)
-    parser.add_argument("runs", type=Path, nargs="*", help="run folders; the first one is the reference")
-    parser.add_argument("--output", type=Path, default=Path("results") / "compare" / time.strftime("%Y-%m-%d_%H%M%S"))
-    options = parser.parse_args(arguments)
-    try:
-        found = write_comparison(options.runs, options.output)
-    except FakePrefixError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    for line in found:
-        sys.stderr.write(f"warning: {line}\n")
-    sys.stdout.write(f"{options.output / 'compare.html'}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

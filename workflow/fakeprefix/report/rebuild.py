@@ -1,8 +1,6 @@
-"""``python -m fakeprefix.report.rebuild RUN``: a run's analysis and report again, without the engine."""
+"""A run's analysis and report again, without the engine."""
 
-import argparse
 import shutil
-import sys
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 import yaml
 
 from fakeprefix.analysis.agreement import Analysis, Settings, analyse, write_analysis
-from fakeprefix.errors import FakePrefixError, RunError
+from fakeprefix.errors import RunError
 from fakeprefix.planning.steps import measured_buckets, prefix_bound
 from fakeprefix.report.page import write_report
 from fakeprefix.report.plots import draw_all
@@ -101,24 +99,3 @@ def draw_folder(folder: Path, found: Analysis) -> None:
     """Write the plots and the report of a run folder."""
     draw_all(found, folder / "analysis")
     write_report(folder, TEMPLATE)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """0 if the run was rebuilt."""
-    parser = argparse.ArgumentParser(prog="python -m fakeprefix.report.rebuild", description=__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--output", type=Path, help="default: results/rebuilt/<run>")
-    options = parser.parse_args(arguments)
-    output = options.output or Path("results") / "rebuilt" / options.run.resolve().name
-    try:
-        found = rebuild(options.run, output)
-    except FakePrefixError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    sys.stdout.write(f"{output / 'report.html'}: {len(found['same'])} files are as they were sealed")
-    sys.stdout.write(f", other: {', '.join(found['other'])}\n" if found["other"] else "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

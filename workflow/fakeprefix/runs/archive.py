@@ -1,11 +1,9 @@
 """Sealed runs as one file: packed reproducibly, verified, and unpacked without trusting the archive."""
 
-import argparse
 import hashlib
 import io
 import json
 import shutil
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -90,18 +88,19 @@ def verify_archive(archive: Path) -> list[str]:
     """
     problems, seen, inventory = [], set(), None
     try:
-        for member, stream in _members(archive):
-            _, name = _checked_name(member)
-            if inventory is None:
-                inventory = _read_inventory(name, stream)
-                continue
-            entry = inventory["files"].get(name)
-            if entry is None or name in seen:
-                problems.append(f"extra: {name}")
-                continue
-            seen.add(name)
-            if hashlib.file_digest(stream, "sha256").hexdigest() != entry["sha256"]:
-                problems.append(f"damaged: {name}")
+        with _reading(archive):
+            for member, stream in _members(archive):
+                _, name = _checked_name(member)
+                if inventory is None:
+                    inventory = _read_inventory(name, stream)
+                    continue
+                entry = inventory["files"].get(name)
+                if entry is None or name in seen:
+                    problems.append(f"extra: {name}")
+                    continue
+                seen.add(name)
+                if hashlib.file_digest(stream, "sha256").hexdigest() != entry["sha256"]:
+                    problems.append(f"damaged: {name}")
     except RunError as error:
         problems.append(str(error))
     if inventory is not None:
@@ -138,7 +137,7 @@ def restore(archive: Path, results: Path) -> Path:
             left.remove(name)
             target = work / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:
+            with target.open("xb") as file, _reading(archive):
                 shutil.copyfileobj(stream, file)
             if sha256_file(target) != inventory["files"][name]["sha256"]:
                 raise RunError(f"{archive}: damaged: {name}")
@@ -149,27 +148,6 @@ def restore(archive: Path, results: Path) -> Path:
     finally:
         if work.exists():
             shutil.rmtree(work)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """``python -m fakeprefix.runs.archive verify|restore ARCHIVE``: 0 if the archive is intact."""
-    parser = argparse.ArgumentParser(prog="python -m fakeprefix.runs.archive", description=__doc__)
-    parser.add_argument("action", choices=["verify", "restore"])
-    parser.add_argument("archive", type=Path)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="where a restored run goes")
-    options = parser.parse_args(arguments)
-    try:
-        if options.action == "restore":
-            sys.stdout.write(f"{restore(options.archive, options.results)}\n")
-            return 0
-        problems = verify_archive(options.archive)
-    except RunError as error:
-        problems = [str(error)]
-    if not problems:
-        sys.stdout.write(f"{options.archive} is intact\n")
-    for problem in problems:
-        sys.stderr.write(f"error: {problem}\n")
-    return 1 if problems else 0
 
 
 @contextmanager
@@ -188,7 +166,7 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """Members with their content, in order; damage of the container is an error of the archive."""
     total = 0
     try:
-        with _opened(archive) as tar:
+        with _reading(archive), _opened(archive) as tar:
             for member in tar:
                 total += member.size
                 if total > MAX_BYTES:
@@ -196,7 +174,16 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
                 if not member.isreg():
                     raise RunError(f"{archive}: {member.name} is no plain file")
                 yield member, tar.extractfile(member)
-    except (tarfile.TarError, zstandard.ZstdError, EOFError, OSError) as error:
+    except OSError as error:
+        raise RunError(f"{archive}: cannot be read ({error.strerror or error})") from None
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """Damage that shows while an archive is read, in the middle of a member too, as an error of the archive."""
+    try:
+        yield
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise RunError(f"{archive}: damaged or not an archive of a run ({error})") from None
 
 
@@ -237,7 +224,3 @@ def _add(tar: tarfile.TarFile, run: str, name: str, content: IO[bytes], when: da
 
 def _json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
