@@ -135,7 +135,7 @@ def test_the_order_of_reasons():
     assert verdict(True, None, faithful, ["agrees", "agrees"]) == "trusted"
     assert verdict(True, None, faithful, ["agrees", "undecided"]).startswith("undecided")
     assert verdict(True, None, faithful, ["undecided", "disagrees"]).startswith("disagrees")
-    assert verdict(True, None, faithful, []).startswith("registered, not held against")
+    assert verdict(True, None, faithful, []).startswith("valid; no estimate")
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_without_the_benchmark_nothing_is_claimed_about_an_estimate(run):
     folder, _ = run
     write_json(folder / "rate.json", {"steps": [], "calls": []})
     found = analysed(run)
-    assert found.summary["verdict"] == "registered, not held against an estimate"
+    assert found.summary["verdict"] == "valid; no estimate to compare with"
     assert found.buckets.speedup.tolist() == pytest.approx([10, 10])
 
 

@@ -34,7 +34,7 @@ def straight(depth):
     return 30 + depth / 1000
 
 
-def test_a_straight_line_is_found_leaves_nothing_and_foretells_the_deeper_lengths():
+def test_a_straight_line_is_found_leaves_nothing_and_predicts_the_deeper_lengths():
     curve = curve_frame(measured(straight), BOOTSTRAP)
     assert list(curve.columns) == CURVE_SCHEMA.names
     assert curve.a_ms.tolist() == pytest.approx([30] * 4)
@@ -45,14 +45,14 @@ def test_a_straight_line_is_found_leaves_nothing_and_foretells_the_deeper_length
     assert curve.foretold_from.tolist()[2:] == [4096, 16384]
 
 
-def test_a_cost_that_bends_upwards_shows_in_what_the_shallower_lengths_foretell():
+def test_a_cost_that_bends_upwards_shows_in_what_the_shallower_lengths_predict():
     bent = measured(lambda depth: 30 + depth / 1000 + (depth / 20_000) ** 2)
     (line,) = summarize(curve_frame(bent, BOOTSTRAP), 0.07)
     assert line["measured_over_foretold"] > 1.05
     assert (line["from_depth"], line["to_depth"], line["foretold_from"]) == (1024, 65536, 16384)
     statement = curve_statement(line)
     assert statement.startswith("Prefill of 128 tokens: a token costs")
-    assert "a line through depths up to 16,384 foretells" in statement
+    assert "a line through depths up to 16,384 predicts" in statement
     assert "the same probe differed by 7 %" in statement
 
 
@@ -81,19 +81,19 @@ def test_each_number_of_new_tokens_has_a_line_and_decode_has_one_for_all():
     assert curve_statement(lines[2]).startswith("Decode: a token costs 100")
     assert "probe" not in curve_statement(lines[2])
     assert decode_line(rows).tolist() == pytest.approx([100, 0.002])
-    # the two deepest are neighbours; both are foretold from far below
+    # the two deepest are neighbours; both are predicted from far below
     decode = curve[curve.quantity == "decode"]
     assert decode.depth.tolist()[-2:] == [65536 + 128, 65536 + 1024]
     assert decode.foretold_from.tolist()[-2:] == [16384 + 1024] * 2
 
 
-def test_depths_that_are_neighbours_foretell_nothing():
+def test_depths_that_are_neighbours_predict_nothing():
     rows = measured(straight, depths=(10_000, 12_000, 15_000))
     curve = curve_frame(rows, BOOTSTRAP)
     assert curve.measured_over_foretold.isna().all()
     (line,) = summarize(curve, None)
     assert line["foretold_from"] is None
-    assert "foretell" not in curve_statement(line)
+    assert "predict" not in curve_statement(line)
 
 
 def test_no_token_costs_less_for_more_cells():

@@ -33,7 +33,7 @@ def test_equal_runs_have_equal_times_and_nothing_speaks_against_it(runs, tmp_pat
     assert (sums.ratio_low <= sums.ratio).all() and (sums.ratio <= sums.ratio_high).all()
     assert sums.steps.tolist() == [4, 4]
     assert sums.n.tolist() == [5, 5]
-    assert "Nothing speaks against" in (tmp_path / "out" / "compare.html").read_text()
+    assert "No comparability problem found" in (tmp_path / "out" / "compare.html").read_text()
 
 
 def test_a_machine_that_was_slower_that_day_is_noticed_by_its_probe(runs, tmp_path):

@@ -1,4 +1,4 @@
-"""How the cost of one token grows with depth: a line ``a + b L``, what it leaves, and what it foretells."""
+"""How the cost of one token grows with depth: a line ``a + b L``, what it leaves, and what it predicts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fakeprefix.analysis.statistics import Bootstrap
 
 # two lengths always lie on a line, so nothing can be learnt from them
 MIN_LENGTHS = 3
-MIN_FORETELLING = 2
+MIN_PREDICTING = 2
 CELLS = 1000
 PARTS = ("", "_low", "_high")
 
@@ -53,7 +53,7 @@ class Samples:
 
 
 def depth_samples(rows: pd.DataFrame) -> Iterator[Samples]:
-    """What can be held against a line: at least three depths with as many new tokens, images left out; and decode.
+    """What can be compared with a line: at least three depths with as many new tokens, images left out; and decode.
 
     Args:
         rows: measurements of one arm that has the prefix; error rows are left out.
@@ -95,7 +95,7 @@ def fit_line(depths: Sequence[int], token_ms: Sequence[np.ndarray]) -> np.ndarra
 def curve_frame(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
     """One row for each depth of each line, with the columns of `CURVE_SCHEMA`.
 
-    ``residual`` is measured / fitted - 1 of the median. ``measured_over_foretold`` holds it against a line
+    ``residual`` is measured / fitted - 1 of the median. ``measured_over_foretold`` compares it with a line
     through depths of at most half of it, as one would extrapolate; null where there are not two of them.
     """
     return pd.DataFrame(
@@ -128,7 +128,7 @@ def _line_rows(samples: Samples, bootstrap: Bootstrap) -> Iterator[dict[str, Any
             **coefficients,
         }
         below = sum(2 * other <= depth for other in depths)
-        if below >= MIN_FORETELLING:
+        if below >= MIN_PREDICTING:
             ratios = [_over_foretold(depths, drawn, place, below) for drawn in resampled]
             bounds = np.percentile(ratios, [tail, 100 - tail])
             row["foretold_from"] = depths[below - 1]
@@ -153,7 +153,7 @@ def _resampled(samples: Samples, bootstrap: Bootstrap) -> list[list[np.ndarray]]
 
 
 def summarize(curve: pd.DataFrame, probe_spread: float | None) -> list[dict[str, Any]]:
-    """For each line its coefficients, the largest residual, and how well its deepest length was foretold.
+    """For each line its coefficients, the largest residual, and how well its deepest length was predicted.
 
     Args:
         curve: as made by `curve_frame`.

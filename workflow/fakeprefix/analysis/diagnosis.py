@@ -108,6 +108,6 @@ def diagnose(counters: Counters, ratios: dict[int, float | None], margin: float,
             "nor unread keys explain it; look at the drift and at the settings of both programs"
         )
     else:
-        agrees = ", and the time agrees with the estimate" if known else "; the time was not held against an estimate"
+        agrees = ", and the time agrees with the estimate" if known else "; no estimate to compare the time with"
         name, reason = NEITHER, f"all counters are right{agrees}"
     return {"finding": name, "reason": reason, "slow": slow, "fast": fast, "counters": asdict(counters)}

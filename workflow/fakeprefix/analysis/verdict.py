@@ -108,7 +108,7 @@ def verdict(registered: bool, drifted: str | None, faithful: dict[str, Any], agr
     if faithful["exceeds"]:
         return "not faithful: the fabricated prefix costs something else than a real one"
     if not agreements:
-        return "registered, not held against an estimate"
+        return "valid; no estimate to compare with"
     if DISAGREES in agreements or MISSING in agreements:
         return "disagrees with the estimate"
     return "trusted" if UNDECIDED not in agreements else "undecided: too few repetitions for this machine's noise"

@@ -267,7 +267,7 @@ def describe(summary: dict[str, Any]) -> str:
     """The summary for a terminal."""
     estimate = summary["estimate"]
     lines = [
-        f"{summary['n_steps']} steps, {summary['n_measured']} measured themselves, "
+        f"{summary['n_steps']} steps, {summary['n_measured']} measured directly, "
         f"{summary['n_rejected']} refused, {summary['n_unmeasurable']} too short to measure",
         "",
         f"{'bucket':>6}  {'prefix + new, tokens':>22}  {'steps':>5}  {'measured':>8}  {'prefix lengths':>16}",

@@ -63,8 +63,8 @@ class PlanRules:
             as prefix and prefills everything after it.
         n_ctx_max: largest context of the model in tokens.
         bucket_width: in tokens, a multiple of 256.
-        max_steps_per_bucket: steps of a bucket that are measured themselves.
-        max_new_tokens: steps that add more are not measured themselves; 0 for no bound.
+        max_steps_per_bucket: steps of a bucket that are measured directly.
+        max_new_tokens: steps that add more are not measured directly; 0 for no bound.
     """
 
     on_hole: str

@@ -179,7 +179,7 @@ def _samples(rows: pd.DataFrame) -> dict[tuple, np.ndarray]:
 
 
 def warnings(runs: Sequence[Run], compared: pd.DataFrame) -> list[str]:
-    """Why the comparison may not be fair, one sentence each; empty if nothing speaks against it."""
+    """Why the comparison may not be fair, one sentence each; empty if no problem was found."""
     reference, *others = runs
     found = [
         f'{run.name}: its own verdict is "{run.summary["verdict"]}".'

@@ -170,13 +170,13 @@ def logits_statement(logits: list[dict[str, Any]]) -> str:
 
 
 def curve_statement(line: dict[str, Any]) -> str:
-    """What the cost of one token is at any depth, how far measurements are from it, and how well it foretells."""
+    """What the cost of one token is at any depth, how far measurements are from it, and how well it predicts."""
     what = "Decode" if line["quantity"] == DECODE else f"Prefill of {line['new_tokens']:,} tokens"
     foretold = ""
     if line["foretold_from"] is not None:
         foretold = (
             f" The deepest took {interval(line, 'measured_over_foretold')} times what a line through depths up to "
-            f"{line['foretold_from']:,} foretells."
+            f"{line['foretold_from']:,} predicts."
         )
     spread = (
         ""
