@@ -1,9 +1,12 @@
+import hashlib
 import io
+import json
 import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from fakeprefix.engine import source
 from fakeprefix.engine.source import (
     Series,
@@ -15,6 +18,7 @@ from fakeprefix.engine.source import (
     tree_diff,
 )
 from fakeprefix.errors import EngineError
+from fakeprefix.settings.reading import resolve
 from fakeprefix.storage import read_json, sha256_file
 
 FILES = {"CMakeLists.txt": "project(engine)\n", "src/a.cpp": "int a() {\n    return 1;\n}\n"}
@@ -78,6 +82,7 @@ def test_a_commit_of_a_git_repository_is_fetched_and_patched(tmp_path, repositor
     tree, manifest = prepare(tmp_path, {"kind": "git", "url": str(folder), "commit": commit}, series)
     assert "return 2" in (tree / "src" / "a.cpp").read_text()
     assert manifest["upstream_commit"] == commit
+    assert manifest["source"] == {"kind": "git", "url": str(folder), "commit": commit}
     assert manifest["series_sha256"] == series.sha256
     assert "return 1" in (folder / "src" / "a.cpp").read_text()
 
@@ -97,6 +102,7 @@ def test_a_checkout_is_copied_with_its_changes_and_never_modified(tmp_path, repo
     tree, manifest = prepare(tmp_path, {"kind": "path", "path": str(folder)}, series)
     assert (tree / "CMakeLists.txt").read_text() == "project(changed)\n"
     assert manifest["upstream_commit"] == commit
+    assert manifest["source"] == {"kind": "path", "path": str(folder), "commit": commit}
     assert git(folder, "status", "--porcelain") == before
     assert git(folder, "rev-parse", "HEAD") == commit
 
@@ -107,10 +113,10 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path, series):
         prepare(tmp_path, {"kind": "path", "path": str(tmp_path / "empty")}, series)
 
 
-def sdist(tmp_path, monkeypatch, files=FILES, alter=False):
+def sdist(tmp_path, monkeypatch, files=FILES, alter=False, beside=None):
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as tar:
-        for name, content in {f"vendor/llama.cpp/{n}": c for n, c in files.items()}.items():
+        for name, content in ({f"vendor/llama.cpp/{n}": c for n, c in files.items()} | (beside or {})).items():
             member = tarfile.TarInfo(f"package-1.0/{name}")
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content.encode()))
@@ -135,6 +141,20 @@ def test_the_vendored_tree_of_a_source_distribution_is_unpacked(tmp_path, monkey
     tree, _ = prepare(tmp_path, sdist(tmp_path, monkeypatch, files), series)
     assert "return 2" in (tree / "src" / "a.cpp").read_text()
     assert (tree / ".git").is_dir()
+
+
+def test_the_manifest_names_the_commit_that_the_distribution_states_and_its_digest(tmp_path, monkeypatch, series):
+    changelog = "## [1.0]\n\n- feat: update llama.cpp to ggml-org/llama.cpp@abcdef1\n"
+    spec = sdist(tmp_path, monkeypatch, beside={"CHANGELOG.md": changelog})
+    unused = {"url": "https://example.org", "commit": "0" * 40, "path": ""}
+    _, manifest = prepare(tmp_path, spec | unused, series)
+    assert manifest["source"] == spec | {"commit": "abcdef1"}
+    assert manifest["upstream_commit"] == "abcdef1"
+
+
+def test_a_distribution_that_states_no_commit_names_none(tmp_path, monkeypatch, series):
+    _, manifest = prepare(tmp_path, sdist(tmp_path, monkeypatch) | {"commit": "0" * 40}, series)
+    assert (manifest["source"]["commit"], manifest["upstream_commit"]) == ("", "")
 
 
 def test_a_download_that_was_cut_short_is_refused_and_leaves_nothing(tmp_path, monkeypatch, series):
@@ -192,6 +212,16 @@ def test_the_key_changes_with_source_patches_and_flags(tmp_path, series):
     (series.folder / "0002-more.patch").write_text(PATCH)
     other = Series(series.folder, (*series.patches, series.folder / "0002-more.patch"), ())
     assert key != engine_key(spec, other, build, "cpu")
+
+
+def test_the_key_of_the_shipped_configuration_is_decided_by_the_digest_and_by_nothing_written_afterwards():
+    engine = resolve({}).model_dump(mode="json")["engine"]
+    shipped = load_series(ROOT / "patches", "465b1f0e7")
+    digest = "b9eb9957de3776c2b1ae2beeccb52d5603e4e84afd94ae0d46bf96e04cbead6a"
+    flags, code = (sha256_file(Path(source.__file__).with_name(name)) for name in ("flags.cmake", "build.py"))
+    what = [f"sdist {digest}", shipped.sha256, True, "a cpu", "cpu", flags, code]
+    expected = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
+    assert engine_key(engine["source"], shipped, engine["build"], "a cpu") == expected
 
 
 def test_a_series_that_is_missing_is_refused(tmp_path):

@@ -16,6 +16,7 @@ import git
 import yaml
 from backports import tarfile
 
+from fakeprefix.engine.provenance import describe_source, stated_commit
 from fakeprefix.errors import EngineError
 from fakeprefix.storage import sha256_file, sha256_files, write_json
 
@@ -108,7 +109,7 @@ def engine_folder(root: Path, engine: dict[str, Any], cpu: str) -> Path:
 def prepare_source(spec: dict[str, Any], series: Series, downloads: Path, tree: Path, manifest: Path) -> None:
     """Fetch, verify and patch; `tree` appears only when all of it has succeeded.
 
-    Writes `manifest` last: source, base commit of the tree, the series and its sha256.
+    Writes `manifest` last: source, the engine's own commit, id of the fetched tree, the series and its sha256.
 
     Raises:
         EngineError: a fetch failed, a digest differs, or a patch does not apply.
@@ -118,6 +119,8 @@ def prepare_source(spec: dict[str, Any], series: Series, downloads: Path, tree: 
     try:
         copy = work / "tree"
         commit = {"sdist": _fetch_sdist, "git": _fetch_git, "path": _fetch_path}[spec["kind"]](spec, downloads, copy)
+        described = describe_source(spec, commit)
+        commit = described["commit"]
         if commit and not any(commit.startswith(served) or served.startswith(commit) for served in series.serves):
             log.warning("the series %s is not known to serve %s, trying", series.folder.name, commit)
         base = commit_tree(copy)
@@ -130,7 +133,7 @@ def prepare_source(spec: dict[str, Any], series: Series, downloads: Path, tree: 
     write_json(
         manifest,
         {
-            "source": spec,
+            "source": described,
             "upstream_commit": commit,
             "base_tree": base,
             "series": series.folder.name,
@@ -141,6 +144,7 @@ def prepare_source(spec: dict[str, Any], series: Series, downloads: Path, tree: 
 
 
 def _fetch_sdist(spec: dict[str, Any], downloads: Path, copy: Path) -> str:
+    changelog = ""
     archive = downloads / f"{spec['sha256']}.tar.gz"
     if not archive.is_file() or sha256_file(archive) != spec["sha256"]:
         _download_sdist(spec, archive)
@@ -153,12 +157,14 @@ def _fetch_sdist(spec: dict[str, Any], downloads: Path, copy: Path) -> str:
                 if below.startswith(f"{VENDORED}/"):
                     member.name = below.removeprefix(f"{VENDORED}/")
                     members.append(member)
+                elif below == "CHANGELOG.md" and (file := tar.extractfile(member)):
+                    changelog = file.read().decode("utf-8", "replace")
             tar.extractall(copy, members, filter="data")
     except (tarfile.TarError, EOFError, OSError) as error:
         raise EngineError(f"{archive}: cannot be unpacked ({error})") from error
     if not (copy / "CMakeLists.txt").is_file():
         raise EngineError(f"{spec['package']}: has no {VENDORED} in it")
-    return ""
+    return stated_commit(changelog, spec["package"].partition("==")[2])
 
 
 def _download_sdist(spec: dict[str, Any], archive: Path) -> None:

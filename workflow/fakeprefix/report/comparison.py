@@ -17,6 +17,7 @@ from fakeprefix.analysis.fidelity import JOB_PREFIX
 from fakeprefix.analysis.samples import ARMS
 from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.analysis.verdict import plain
+from fakeprefix.engine.provenance import with_provenance
 from fakeprefix.errors import RunError
 from fakeprefix.report.page import ARM_WORDS, pages, svg
 from fakeprefix.report.plots import compared_runs, draw
@@ -88,7 +89,7 @@ class Run:
 
 def _facts(folder: Path) -> dict[str, dict[str, str]]:
     host = read_json(folder / "host" / "snapshot.json")
-    engine = read_json(folder / "engine" / "manifest.json")
+    engine = with_provenance(read_json(folder / "engine" / "manifest.json"))
     model = read_json(folder / "pipeline" / "model.json")
     server = read_json(folder / "engine" / "server_config.json")
     config = yaml.safe_load((folder / "pipeline" / "config.yaml").read_text(encoding="utf-8"))

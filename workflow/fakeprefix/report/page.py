@@ -10,6 +10,7 @@ import pandas as pd
 from fakeprefix import __version__
 from fakeprefix.analysis.fidelity import DECODE
 from fakeprefix.analysis.verdict import plain
+from fakeprefix.engine.provenance import with_provenance
 from fakeprefix.report.plots import PLOTS
 from fakeprefix.storage import read_json, write_text
 
@@ -91,7 +92,7 @@ def write_report(folder: Path, template: Path) -> None:
             arms=arms,
             shown_tasks=SHOWN_TASKS,
             host=read_json(folder / "host" / "snapshot.json"),
-            engine=read_json(folder / "engine" / "manifest.json"),
+            engine=with_provenance(read_json(folder / "engine" / "manifest.json")),
             contract=read_json(folder / "engine" / "contract.json"),
             server=read_json(folder / "engine" / "server_config.json"),
             model=read_json(folder / "pipeline" / "model.json"),
