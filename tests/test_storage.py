@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,3 +53,13 @@ def test_the_digest_of_files_depends_on_names_and_contents_but_not_on_order(tmp_
     assert digest == sha256_files(reversed(files), tmp_path)
     (tmp_path / "b").write_text("3")
     assert digest != sha256_files(files, tmp_path)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_file_has_the_permissions_that_the_umask_leaves(umask, mode, tmp_path):
+    before = os.umask(umask)
+    try:
+        write_text(tmp_path / "a.txt", "a")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == mode

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,19 +17,20 @@ import pyarrow.parquet as pq
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it onto `path` if the block ends without an error.
 
+    The file gets the permissions that the umask leaves.
+
     Raises:
         OSError: the folder cannot be written to, or the disk is full. Nothing is left behind.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+    # not mkstemp: its files are 0600 whatever the umask says
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
