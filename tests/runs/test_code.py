@@ -24,7 +24,9 @@ def test_what_measures_includes_what_it_imports_through_others():
     } <= files
 
 
-@pytest.mark.parametrize("script", ["measure", "fidelity", "depth_rate", "smoke", "trace", "plan"])
+@pytest.mark.parametrize(
+    "script", ["measure", "fidelity", "depth_rate", "measurements", "smoke", "trace", "plan", "host"]
+)
 def test_no_analysis_and_no_report_is_behind_a_raw_row(script):
     assert not [file for file in files_of(script) if file.startswith(("fakeprefix/analysis", "fakeprefix/report"))]
 

@@ -82,6 +82,8 @@ rule report:
     conda:
         "../../envs/analysis.yaml"
     params:
-        template=PACKAGE / "report" / "templates" / "report.html.jinja",
+        template=TEMPLATES / "report.html.jinja",
+        code=code("report"),
+        templates=TEMPLATES_SHA256,
     script:
         "../scripts/report.py"

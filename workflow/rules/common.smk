@@ -16,6 +16,7 @@ from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.model.presets import takes_images, variant
 from fakeprefix.planning.steps import measured_buckets, prefix_bound
 from fakeprefix.runs.code import code_sha256
+from fakeprefix.runs.identity import content_digests, identity_of
 from fakeprefix.runs.shared import contract_file, models_folder
 from fakeprefix.settings import require_files, require_node_settings, resolve
 from fakeprefix.snakefile import (
@@ -26,16 +27,27 @@ from fakeprefix.snakefile import (
     remember_main_process,
     rename_targets,
 )
+from fakeprefix.storage import sha256_files
 from fakeprefix.trace.importing import CONVERSATIONS
 from fakeprefix.trace.make_steps import format_of_trace
 
 PACKAGE = WORKFLOW / "fakeprefix"
 RESULTS = Path("results")
+TEMPLATES = PACKAGE / "report" / "templates"
+TEMPLATES_SHA256 = sha256_files([file for file in TEMPLATES.rglob("*") if file.is_file()], TEMPLATES)
 
 
 def code(*scripts):
     """Digest of these scripts and all that they import: what a script imports is not an input of its rule."""
     return code_sha256([WORKFLOW / "scripts" / f"{script}.py" for script in scripts], WORKFLOW)
+
+
+def measured_files():
+    """Files of the user's that are measured with: their content counts, whatever they are called."""
+    files = [CONFIG["trace"]["path"]] if CONFIG["trace"]["source"] == "file" else []
+    if CONFIG["model"]["kind"] == "gguf":
+        files += [CONFIG["model"]["path"], *([CONFIG["model"]["mmproj"]] if CONFIG["model"]["mmproj"] else [])]
+    return files
 
 
 try:
@@ -45,8 +57,12 @@ try:
     CONFIG = SETTINGS.as_params()
     SERIES = load_series(Path("patches"), CONFIG["engine"]["series"])
     ENGINE = engine_folder(Path(), CONFIG["engine"], CONFIG["node_type"] or this_cpu()).as_posix()
-    IDENTITY = runs.identity_of(
-        CONFIG, SERIES.sha256, code("trace", "plan", "measure", "fidelity", "depth_rate", "measurements", "analysis")
+    IDENTITY = identity_of(
+        CONFIG,
+        SERIES.sha256,
+        content_digests(measured_files(), Path("resources", "digests.json")),
+        code("trace", "plan", "measure", "fidelity", "depth_rate", "measurements", "smoke", "host"),
+        code("analysis", "report") + TEMPLATES_SHA256,
     )
     RUN_NAME = runs.choose(
         RESULTS,
@@ -55,7 +71,10 @@ try:
         CONFIG["run_name"],
         CONFIG["node_type"] or gethostname(),
         may_start=workflow.is_main_process,
+        reserved=Path(".snakemake", "fakeprefix_names"),
     )
+    if workflow.is_main_process:
+        runs.require_undamaged(RESULTS, RUN_NAME, sys.argv[1:])
     SYNTHETIC = (CONFIG["model"]["preset"], CONFIG["model"]["seed"], CONFIG["model"]["shape"])
     TRACE_FORMAT = format_of_trace(SETTINGS.trace)
 except FakePrefixError as error:

@@ -16,7 +16,7 @@ from fakeprefix.measure.requests import BASELINE, CACHED_PREFIX, STATE_RESTORE, 
 from fakeprefix.measure.session import Probe, Session, Subject, check_resolved
 from fakeprefix.measure.timing_lock import timing_slot
 from fakeprefix.progress import Progress
-from fakeprefix.runs.folder import supersede
+from fakeprefix.runs.superseded import supersede
 from fakeprefix.server.engine_settings import EngineSettings
 from fakeprefix.server.exact_prompts import Image, Segment
 from fakeprefix.server.process import running_server
