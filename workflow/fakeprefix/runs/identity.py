@@ -80,7 +80,8 @@ def flattened(config: Mapping[str, Any], sections: Iterable[str]) -> dict[str, A
     for section in sections:
         if section in config:
             add(section, config[section])
-    return json.loads(json.dumps(found))
+    plain: dict[str, Any] = json.loads(json.dumps(found))
+    return plain
 
 
 def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
