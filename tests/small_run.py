@@ -36,9 +36,9 @@ def copy_project(folder: Path) -> Path:
         text=True,
     )
     for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink() or (ROOT / name).is_file():
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     (folder / "resources").symlink_to(ROOT / "resources")
     return folder
 

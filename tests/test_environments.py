@@ -131,7 +131,7 @@ def test_a_profile_names_only_rules_that_there_are_and_has_a_page(name):
 def test_every_rule_that_holds_the_timing_resource_has_its_node_for_itself():
     blocks = re.split(r"^(?=rule |checkpoint |use rule )", all_rules(), flags=re.MULTILINE)
     timed = {block.split()[1].rstrip(":") for block in blocks if "timing=1" in block}
-    timed |= {block.split()[4] for block in blocks if block.startswith("use rule baseline as")}
+    timed |= {block.split()[4] for block in blocks if block.startswith("use rule measure_baseline as")}
     profile = yaml.safe_load((ROOT / "workflow" / "profiles" / "slurm" / "config.yaml").read_text())
     exclusive = {rule for rule, found in profile["set-resources"].items() if "--exclusive" in found["slurm_extra"]}
     assert exclusive == timed

@@ -18,7 +18,7 @@ from small_run import copy_project, snakemake
 pytestmark = pytest.mark.slurm
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
-TIMING = {"smoke", "baseline", "fake_prefix", "fidelity", "depth_rate"}
+TIMING = {"smoke", "measure_baseline", "measure_fake_prefix", "measure_fidelity", "measure_depth_rate"}
 ON_THE_NODE = TIMING | {"host", "engine_build", "contract", "synthetic_model", "model_facts", "plan", "model", "trace"}
 LOCAL = {"engine_source", "engine", "measurements", "analysis", "report", "seal"}
 CORES = len(os.sched_getaffinity(0))

@@ -18,7 +18,7 @@ from small_run import CUT_DOWN, copy_project, snakemake
 def project(tmp_path_factory):
     contract_verdict()
     folder = copy_project(tmp_path_factory.mktemp("project"))
-    assert "baseline" in snakemake(folder, "-n", "all_baseline").stdout
+    assert "baseline" in snakemake(folder, "-n", "baseline").stdout
     assert sorted(path.name for path in (folder / "results").iterdir()) == [".gitkeep"], "a dry run has written"
     done = snakemake(folder)
     assert "verdict:" in done.stderr
@@ -183,7 +183,7 @@ def test_changed_code_that_checks_the_engine_reruns_everything_and_not_only_the_
         planned = snakemake(project, "-n").stdout
     finally:
         changed.write_text(before)
-    for rule in ("contract", "engine", "plan", "fidelity", "seal"):
+    for rule in ("contract", "engine", "plan", "measure_fidelity", "seal"):
         assert f"rule {rule}:" in planned or f"checkpoint {rule}:" in planned, rule
 
 
@@ -195,7 +195,7 @@ def test_a_touched_script_reruns_nothing(project):
 def test_forcing_an_arm_reruns_it_keeps_the_old_rows_and_breaks_the_seal_visibly(project, run):
     old = (run / "raw" / "fake_prefix" / "1.jsonl").read_text()
     baseline = (run / "raw" / "baseline" / "1.jsonl").read_bytes()
-    snakemake(project, "-R", "fake_prefix")
+    snakemake(project, "-R", "measure_fake_prefix")
     superseded = list((run / "raw" / "superseded" / "fake_prefix").iterdir())
     assert len(superseded) == 2
     assert old in [path.read_text() for path in superseded]
@@ -203,6 +203,20 @@ def test_forcing_an_arm_reruns_it_keeps_the_old_rows_and_breaks_the_seal_visibly
     assert (run / "raw" / "baseline" / "1.jsonl").read_bytes() == baseline
     assert len(read_json(run / "manifest.json")["broken_seals"]) == 1
     assert verify(run) == []
+
+
+def test_forcing_a_target_is_refused_with_the_name_of_the_rule(project, run):
+    before = (run / "manifest.json").read_bytes()
+    done = snakemake(project, "-R", "fake_prefix", check=False)
+    assert done.returncode != 0
+    assert "-R measure_fake_prefix" in done.stderr
+    assert (run / "manifest.json").read_bytes() == before
+
+
+def test_triggers_that_the_user_gives_are_kept(project):
+    done = snakemake(project, "-n", "--rerun-triggers", "code")
+    assert "Params have changed" not in done.stdout + done.stderr
+    assert "Updated input files" not in done.stdout + done.stderr
 
 
 def test_an_interrupted_run_continues_and_leaves_finished_buckets_untouched(project, run):

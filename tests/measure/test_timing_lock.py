@@ -1,11 +1,10 @@
 import os
 import subprocess
 import sys
-import textwrap
 import time
 from itertools import pairwise
 
-from conftest import ROOT, WORKFLOW
+from conftest import WORKFLOW
 from fakeprefix.measure.timing_lock import timing_slot
 
 HOLD = """
@@ -42,25 +41,3 @@ def test_a_killed_process_frees_the_slot(tmp_path):
     started = time.monotonic()
     with timing_slot(tmp_path / "lock"):
         assert time.monotonic() - started < 5
-
-
-def test_resources_on_the_command_line_do_not_lift_the_limit(tmp_path):
-    (tmp_path / "Snakefile").write_text(
-        textwrap.dedent(f"""
-        import sys
-        sys.path.insert(0, {str(WORKFLOW)!r})
-        from fakeprefix.snakefile import one_timing_job
-        one_timing_job(workflow)
-        rule all:
-            input: expand("{{i}}.txt", i=range(3))
-        rule timed:
-            output: "{{i}}.txt"
-            resources: timing=1
-            shell: "date +%s.%N > {{output}}; sleep 0.5; date +%s.%N >> {{output}}"
-        """)
-    )
-    command = [sys.executable, "-m", "snakemake", "--cores", "4", "--resources", "other=1"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
-    intervals = [tuple(map(float, (tmp_path / f"{i}.txt").read_text().split())) for i in range(3)]
-    assert not intervals_overlap(intervals)
-    assert ROOT.is_dir()

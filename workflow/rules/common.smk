@@ -11,7 +11,8 @@ from fakeprefix import jobs
 from fakeprefix.runs import folder as runs
 from fakeprefix.engine.build import settings_of_flavour
 from fakeprefix.engine.source import engine_folder, load_series
-from fakeprefix.errors import FakePrefixError
+from fakeprefix.arms import ARMS
+from fakeprefix.errors import FakePrefixError, RunError
 from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.model.presets import takes_images, variant
 from fakeprefix.planning.steps import measured_buckets, prefix_bound
@@ -19,14 +20,7 @@ from fakeprefix.runs.code import code_sha256
 from fakeprefix.runs.identity import content_digests, identity_of
 from fakeprefix.runs.shared import contract_file, models_folder
 from fakeprefix.settings import require_files, require_node_settings, resolve
-from fakeprefix.snakefile import (
-    content_decides,
-    continue_after_a_crash,
-    free_stale_lock,
-    one_timing_job,
-    remember_main_process,
-    rename_targets,
-)
+from fakeprefix.stale_lock import free_stale_lock, remember_main_process
 from fakeprefix.storage import sha256_files
 from fakeprefix.trace.importing import CONVERSATIONS
 from fakeprefix.trace.make_steps import format_of_trace
@@ -35,6 +29,7 @@ PACKAGE = WORKFLOW / "fakeprefix"
 RESULTS = Path("results")
 TEMPLATES = PACKAGE / "report" / "templates"
 TEMPLATES_SHA256 = sha256_files([file for file in TEMPLATES.rglob("*") if file.is_file()], TEMPLATES)
+MEASURED_TARGETS = {*ARMS, "fidelity", "depth_rate"}
 
 
 def code(*scripts):
@@ -61,7 +56,7 @@ try:
         CONFIG,
         SERIES.sha256,
         content_digests(measured_files(), Path("resources", "digests.json")),
-        code("trace", "plan", "measure", "fidelity", "depth_rate", "measurements", "smoke", "host"),
+        code("model_facts", "trace", "plan", "measure", "fidelity", "depth_rate", "measurements", "smoke", "host"),
         code("analysis", "report") + TEMPLATES_SHA256,
     )
     RUN_NAME = runs.choose(
@@ -86,15 +81,8 @@ CONTRACT = str(contract_file(Path(ENGINE), Path()))
 MODELS = str(models_folder(Path()))
 
 jobs.make_importable(WORKFLOW)
-one_timing_job(workflow)
-content_decides(workflow)
-continue_after_a_crash(workflow)
 if workflow.is_main_process:
     free_stale_lock(Path(".snakemake"))
-rename_targets(
-    workflow,
-    ["baseline", "fake_prefix", "state_restore", "cached_prefix", "fidelity", "depth_rate"],
-)
 
 
 # small, or in need of a network: on a cluster they stay with the main process
@@ -153,6 +141,12 @@ def buckets(arm):
     )
 
 
+def require_measuring_rules(forced):
+    """Refuse ``-R fake_prefix``: that target only collects rows, and nothing would be measured again."""
+    for target in sorted(MEASURED_TARGETS & set(forced)):
+        raise RunError(f"-R {target}: {target} is a target, the rule that measures is -R measure_{target}")
+
+
 def arm_rows(arm):
     """Raw files of one arm, one a bucket."""
     return [f"{RUN}/raw/{arm}/{bucket}.jsonl" for bucket in buckets(arm)]
@@ -202,6 +196,7 @@ onstart:
     try:
         if workflow.non_local_exec:
             require_node_settings(config)
+        require_measuring_rules(workflow.dag_settings.forcerun)
         forced = workflow.dag_settings.forceall or bool(workflow.dag_settings.forcerun)
         packs = set(workflow.dag_settings.targets or ()) == {"archive"}
         runs.begin(RESULTS, RUN_NAME, IDENTITY, CONFIG, forced=forced, packs=packs)

@@ -1,4 +1,4 @@
-rule baseline:
+rule measure_baseline:
     """Takes the plan, the timing build and the model, gives every repetition of whole prompts of one bucket."""
     input:
         plan=f"{RUN}/trace/plan.parquet",
@@ -28,28 +28,28 @@ rule baseline:
         "../scripts/measure.py"
 
 
-use rule baseline as fake_prefix with:
+use rule measure_baseline as measure_fake_prefix with:
     output:
         rows=f"{RUN}/raw/fake_prefix/{{bucket}}.jsonl",
     log:
         f"{RUN}/logs/fake_prefix/{{bucket}}.log",
 
 
-use rule baseline as state_restore with:
+use rule measure_baseline as measure_state_restore with:
     output:
         rows=f"{RUN}/raw/state_restore/{{bucket}}.jsonl",
     log:
         f"{RUN}/logs/state_restore/{{bucket}}.log",
 
 
-use rule baseline as cached_prefix with:
+use rule measure_baseline as measure_cached_prefix with:
     output:
         rows=f"{RUN}/raw/cached_prefix/{{bucket}}.jsonl",
     log:
         f"{RUN}/logs/cached_prefix/{{bucket}}.log",
 
 
-rule fidelity:
+rule measure_fidelity:
     """Takes the plan's context, the timing build and the model, gives turns of all arms over one prefix length."""
     input:
         summary=f"{RUN}/trace/plan.json",
@@ -77,7 +77,7 @@ rule fidelity:
         "../scripts/fidelity.py"
 
 
-rule depth_rate:
+rule measure_depth_rate:
     """Takes the plan, the timing build and the model, gives the benchmark's samples of one bucket, and probes."""
     input:
         plan=f"{RUN}/trace/plan.parquet",
@@ -124,37 +124,37 @@ rule measurements:
         "../scripts/measurements.py"
 
 
-rule all_baseline:
+rule baseline:
     """Takes the baseline rows of all buckets."""
     input:
         baseline_rows,
 
 
-rule all_fake_prefix:
+rule fake_prefix:
     """Takes the fake-prefix rows of all buckets."""
     input:
         fake_prefix_rows,
 
 
-rule all_state_restore:
+rule state_restore:
     """Takes the rows over restored prefixes of all buckets."""
     input:
         state_restore_rows,
 
 
-rule all_cached_prefix:
+rule cached_prefix:
     """Takes the rows over cached prefixes of all buckets."""
     input:
         cached_prefix_rows,
 
 
-rule all_fidelity:
+rule fidelity:
     """Takes the turns of all arms over all prefix lengths."""
     input:
         fidelity_rows(),
 
 
-rule all_depth_rate:
+rule depth_rate:
     """Takes the benchmark's samples of all buckets."""
     input:
         depth_rates,
