@@ -246,9 +246,51 @@ def test_a_wrong_configuration_is_one_line_and_a_failure(project, change, messag
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def with_margin(margin):
+    return CUT_DOWN | {"analysis": CUT_DOWN["analysis"] | {"agreement_margin": margin}}
+
+
+def test_another_margin_analyses_the_same_rows_anew(project, run):
+    raw = {path: path.stat().st_mtime_ns for path in (run / "raw").rglob("*.json*")}
+    report = (run / "report.html").stat().st_mtime_ns
+    snakemake(project, config=with_margin(40.0))
+    assert (project / "results" / "current").resolve() == run
+    assert {path: path.stat().st_mtime_ns for path in (run / "raw").rglob("*.json*")} == raw
+    assert (run / "report.html").stat().st_mtime_ns != report
+    seals = read_json(run / "manifest.json")["broken_seals"]
+    assert seals[-1]["analysed_otherwise"] == ["analysis.agreement_margin"]
+    assert read_json(run / "pipeline" / "identity.json")["analysis"]["analysis.agreement_margin"] == 40.0
+    assert verify(run) == []
+    assert "Nothing to be done" in snakemake(project, config=with_margin(40.0)).stderr
+
+
+def test_a_run_is_not_continued_with_settings_of_another_experiment(project, run):
+    other = with_margin(40.0) | {"measure": CUT_DOWN["measure"] | {"fill": "zero"}, "run": run.name}
+    done = snakemake(project, config=other, check=False)
+    assert done.returncode != 0
+    assert "is another experiment, it differs in: measure.fill" in done.stdout + done.stderr
+    assert verify(run) == []
+
+
+def test_a_damaged_sealed_run_is_named_and_left_as_it_is(project, run):
+    table = run / "measurements.parquet"
+    whole = table.read_bytes()
+    table.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    changed = snakemake(project, config=with_margin(40.0), check=False)
+    table.unlink()
+    missing = snakemake(project, "-n", config=with_margin(40.0), check=False)
+    table.write_bytes(whole)
+    assert changed.returncode != 0
+    assert "changed: measurements.parquet" in changed.stdout + changed.stderr
+    assert missing.returncode != 0
+    assert "missing: measurements.parquet" in missing.stdout + missing.stderr
+    assert verify(run) == []
+
+
 def test_another_configuration_starts_another_run(project, run):
-    other = CUT_DOWN | {"run_name": "other", "analysis": CUT_DOWN["analysis"] | {"seed": 2}}
+    other = CUT_DOWN | {"run_name": "other", "plan": CUT_DOWN["plan"] | {"bucket_width": 256}}
     done = snakemake(project, "plan", config=other)
     assert "measured directly" in done.stderr
     assert (project / "results" / "current").resolve() != run
+    assert (project / "results" / "current").resolve().name.endswith("_other")
     snakemake(project, "-n")
