@@ -200,7 +200,7 @@ def test_decode_is_reported_beside_prefill_and_carried_to_the_replay(run):
     expected = [(10 + (row.L + row.only_new_tokens) / 1000) / 1e3 for row in found.replay.itertuples()]
     assert found.replay.decode_token_s.tolist() == pytest.approx(expected)
     assert set(found.replay.decode_source) == {"measured", "fitted"}
-    assert "Decode, which the verdict is not about, was 1.25 times the estimate, 1 times that behind" in (
+    assert "Decode, which the verdict is not about, was 1.25 times the estimate, 1.00 times that behind" in (
         decode_statement(found.summary)
     )
     without = analysed(run)

@@ -53,7 +53,7 @@ def test_a_cost_that_bends_upwards_shows_in_what_the_shallower_lengths_predict()
     statement = curve_statement(line)
     assert statement.startswith("Prefill of 128 tokens: a token costs")
     assert "a line through depths up to 16,384 predicts" in statement
-    assert "the same probe differed by 7 %" in statement
+    assert "the same probe differed by 7.00 %" in statement
 
 
 def test_intervals_hold_the_truth_and_grow_with_what_is_extrapolated():

@@ -1,6 +1,7 @@
 """The pages as a person sees them: a real browser opens the files, offline, wide and narrow."""
 
 import os
+import re
 import shutil
 
 import pytest
@@ -84,7 +85,23 @@ def test_all_plots_are_drawn_and_the_verdict_comes_first(opened, name):
     assert verdict["y"] + verdict["height"] < 900
 
 
-@pytest.mark.parametrize("width", [390, 768])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 1200])
+def test_no_table_is_cut_off_on_a_desk(opened, width, scheme):
+    page = opened(width, scheme)
+    tables = page.query_selector_all(".table")
+    assert len(tables) >= 2
+    for table in tables:
+        seen, whole = table.evaluate("node => [node.clientWidth, node.scrollWidth]")
+        assert whole <= seen, table.inner_text()[:200]
+
+
+def test_no_figure_has_an_exponent(opened):
+    text = opened().evaluate("document.body.innerText")
+    assert not re.search(r"\d[eE][+-]\d", text)
+
+
+@pytest.mark.parametrize("width", [390, 768, 800])
 def test_a_phone_needs_no_horizontal_scrolling(opened, width):
     page = opened(width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

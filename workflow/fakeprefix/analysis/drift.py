@@ -7,6 +7,7 @@ import pandas as pd
 from scipy import stats
 
 from fakeprefix.analysis.fidelity import JOB_PREFIX
+from fakeprefix.figures import exact, percent
 
 PROBE = "probe"
 # probability at which a trend of the probes counts as one; three against three reach 0.1
@@ -57,8 +58,8 @@ def drift_problem(drift: dict[str, Any], bound: float) -> str | None:
     if drift["between_jobs"] is None:
         return None
     if drift["between_jobs"] > bound:
-        return f"the probe differed by {100 * drift['between_jobs']:.0f} % between jobs, more than {100 * bound:.0f} %"
+        return f"the probe differed by {percent(drift['between_jobs'])} between jobs, more than {exact(100 * bound)} %"
     if drift["within_jobs"] > bound:
         job = max(drift["jobs"], key=lambda name: abs(drift["jobs"][name]["within"]))
-        return f"the probe drifted by {100 * drift['within_jobs']:.0f} % within {job}, more than {100 * bound:.0f} %"
+        return f"the probe drifted by {percent(drift['within_jobs'])} within {job}, more than {exact(100 * bound)} %"
     return None

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from fakeprefix.engine_facts import COLUMN_WIDTH, TILE_TOKENS
 from fakeprefix.errors import FakePrefixError, MeasureError
+from fakeprefix.figures import gibibytes
 from fakeprefix.machine.devices import CPU, gpu_memory, require_device
 from fakeprefix.machine.limits import available_memory
 from fakeprefix.model.gguf_file import ModelFacts
@@ -276,14 +277,14 @@ def describe(summary: dict[str, Any]) -> str:
         span = f"{row['from_tokens']}..{row['to_tokens']}"
         prefixes = f"{row['prefix_min']}..{row['prefix_max']}"
         lines.append(f"{row['bucket']:>6}  {span:>22}  {row['steps']:>5}  {row['measured']:>8}  {prefixes:>16}")
-    lines += ["", f"context {summary['n_ctx']} tokens, memory {estimate['memory_bytes']['total'] / 2**30:.2f} GiB"]
+    lines += ["", f"context {summary['n_ctx']} tokens, memory {gibibytes(estimate['memory_bytes']['total'])}"]
     if "gpu_memory_bytes" in estimate:
         have = estimate["gpu_available_bytes"]
-        known = "whether the GPU has that much is not known" if have is None else f"it has {have / 2**30:.2f} GiB"
-        lines.append(f"of it on the GPU {estimate['gpu_memory_bytes']['total'] / 2**30:.2f} GiB, {known}")
+        known = "whether the GPU has that much is not known" if have is None else f"it has {gibibytes(have)}"
+        lines.append(f"of it on the GPU {gibibytes(estimate['gpu_memory_bytes']['total'])}, {known}")
     if "model" in estimate["seconds"]:
         weights = estimate["memory_bytes"]["weights"]
-        lines.append(f"the generated model takes {weights / 2**30:.2f} GiB on disk")
+        lines.append(f"the generated model takes {gibibytes(weights)} on disk")
     if summary["real_prefix_up_to"]:
         lines.append(f"prefixes of more than {summary['real_prefix_up_to']} tokens are fabricated only")
     lines.append("")

@@ -19,6 +19,7 @@ from fakeprefix.analysis.statistics import Bootstrap
 from fakeprefix.analysis.verdict import plain
 from fakeprefix.engine.provenance import with_provenance
 from fakeprefix.errors import RunError
+from fakeprefix.figures import number
 from fakeprefix.report.page import ARM_WORDS, pages, svg
 from fakeprefix.report.plots import compared_runs, draw
 from fakeprefix.runs.folder import require_intact
@@ -229,7 +230,7 @@ def _speed(run: Run, reference: Run, pair: str, host_differs: set[str]) -> list[
     )
     ratio = float(np.median(run.probes) / np.median(reference.probes))
     if same_probe and max(ratio, 1 / ratio) > 1 + SAME_SPEED:
-        return [f"{pair}: the machine itself was not equally fast, its probe took {ratio:.2f} times as long."]
+        return [f"{pair}: the machine itself was not equally fast, its probe took {number(ratio)} times as long."]
     return []
 
 

@@ -11,26 +11,16 @@ from fakeprefix import __version__
 from fakeprefix.analysis.fidelity import DECODE
 from fakeprefix.analysis.verdict import plain
 from fakeprefix.engine.provenance import with_provenance
+from fakeprefix.figures import NOTHING, exact, number, p_value, percent
 from fakeprefix.report.plots import PLOTS
 from fakeprefix.storage import read_json, write_text
 
 SHOWN_TASKS = 50
-NOTHING = "\N{EN DASH}"
 
 ARM_WORDS = {"fake_prefix": "fabricated", "state_restore": "restored", "cached_prefix": "cached"}
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """A number with so many significant digits, or a dash."""
-    if value is None or pd.isna(value):
-        return NOTHING
-    if float(value) == 0:
-        return "0"
-    text = f"{float(value):.{digits}g}"
-    return f"{float(text):,.0f}" if abs(float(value)) >= 1000 else text
-
-
-def interval(row: Mapping[str, Any], name: str, digits: int = 3, suffix: str = "") -> str:
+def interval(row: Mapping[str, Any], name: str, suffix: str = "") -> str:
     """A value with its interval, from ``name + suffix``, ``name_low`` and ``name_high`` of a row."""
     value = row.get(name + suffix)
     if value is None or pd.isna(value):
@@ -38,8 +28,9 @@ def interval(row: Mapping[str, Any], name: str, digits: int = 3, suffix: str = "
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     if low == high:
         # one repetition has no interval
-        return number(value, digits)
-    return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
+        return number(value)
+    # a line breaks before the bracket, not inside of it
+    return f"{number(value)} [{number(low)},\N{NO-BREAK SPACE}{number(high)}]"
 
 
 def pages(folder: Path) -> jinja2.Environment:
@@ -51,7 +42,7 @@ def pages(folder: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = number
+    environment.filters |= {"number": number, "exact": exact, "p_value": p_value}
     environment.globals["interval"] = interval
     environment.globals["arm_words"] = ARM_WORDS
     return environment
@@ -154,7 +145,7 @@ def logits_statement(logits: list[dict[str, Any]]) -> str:
         if not pairs:
             continue
         differing = [
-            f"{number(pair['difference'], 2)} apart with {pair['shared']} of {pair['top']} top tokens in common "
+            f"{number(pair['difference'])} apart with {pair['shared']} of {pair['top']} top tokens in common "
             f"at L = {prefix:,}"
             for prefix, pair in pairs
             if pair["difference"] != 0 or pair["shared"] != pair["top"]
@@ -249,11 +240,6 @@ def span(values: Sequence[float]) -> str:
     """The smallest and the largest of some values, or the one number that both are."""
     ends = [number(min(values)), number(max(values))]
     return " to ".join(dict.fromkeys(ends))
-
-
-def percent(fraction: float | None) -> str:
-    """A fraction as percentage with two significant digits."""
-    return f"{number(100 * fraction, 2)} %" if fraction is not None else NOTHING
 
 
 def svg(path: Path) -> str:

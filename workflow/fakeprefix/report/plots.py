@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from fakeprefix.analysis.agreement import Analysis
 from fakeprefix.analysis.fidelity import PREFILL, QUANTITIES, of_quantity
+from fakeprefix.figures import exact
 from fakeprefix.storage import replacing
 
 # Okabe and Ito, Color Universal Design (2008): told apart with every kind of colour blindness
@@ -67,7 +68,7 @@ def _longest_tasks(replay: pd.DataFrame) -> list[str]:
 def _log_seconds(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: exact(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -129,7 +130,7 @@ def fidelity(analysis: Analysis) -> Figure:
     lengths = sorted(table.prefix_tokens.unique())
     places = {length: place for place, length in enumerate(lengths)}
     margin = 100 * analysis.summary["equivalence_margin"]
-    axes.axhspan(-margin, margin, color="#EEEEEE", label=f"margin, {margin:g} %", zorder=0)
+    axes.axhspan(-margin, margin, color="#EEEEEE", label=f"margin, {exact(margin)} %", zorder=0)
     axes.axhline(0, color=GREY, linewidth=1)
     floor = table[table.subject == "restored again"]
     for number, row in enumerate(floor.itertuples()):
