@@ -1,18 +1,22 @@
 """The command ``fakeprefix``: what each subcommand says, and one line for what is wrong."""
 
+import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from conftest import WORKFLOW
-from fakeprefix import cli
+from fakeprefix import cli, doctor
 from fakeprefix.cli import main
+from fakeprefix.machine.limits import usable_cores
 from fakeprefix.runs.archive import pack
 from fakeprefix.runs.folder import verify
+from fakeprefix.trace.steps import read_steps
 from sealed_run import sealed_run
 
-COMMANDS = ("verify", "restore", "rebuild", "compare")
+COMMANDS = ("verify", "restore", "rebuild", "compare", "import", "doctor")
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +97,65 @@ def test_runs_are_compared_with_warnings_on_stderr(results, tmp_path, monkeypatc
     assert said.err == "warning: 2 runs\nwarning: odd\n"
 
 
+LINE = {"task_id": "t1", "step": 0, "prefix_tokens": 300, "new_tokens": 48}
+
+
+def test_a_log_becomes_steps_that_a_run_can_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = [LINE, LINE | {"step": 1, "prefix_tokens": 348, "new_tokens": 64}]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["import", "log.jsonl"]) == 0
+    assert capsys.readouterr().out == "log-steps/steps.parquet: 2 steps of format steps\n"
+    steps = read_steps(tmp_path / "log-steps" / "steps.parquet")
+    assert [(step.prefix_tokens, step.new_tokens) for step in steps] == [(300, 48), (348, 64)]
+    assert "exists already" in refused(capsys, "import", "log.jsonl")
+    assert main(["import", "log-steps/steps.parquet", "--output", "again"]) == 0
+    assert read_steps(tmp_path / "again" / "steps.parquet") == steps
+
+
+def test_records_that_cannot_be_used_stop_the_import_or_are_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.jsonl").write_text(json.dumps(LINE) + "\n" + json.dumps(LINE | {"new_tokens": -1}) + "\n")
+    assert "log.jsonl" in refused(capsys, "import", "log.jsonl")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl"]
+    assert main(["import", "log.jsonl", "--skip"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "log-steps/steps.parquet: 1 steps of format steps\n"
+    assert said.err.startswith("warning: 1 records were skipped; the first: ")
+
+
+def test_the_doctor_names_what_there_is_and_fails_only_for_what_is_needed(monkeypatch, capsys):
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr()
+    assert [line.split(":")[0] for line in said.out.splitlines()] == [
+        "CPU",
+        "load",
+        "memory",
+        "disk",
+        "tools",
+        "CUDA",
+        "Vulkan",
+        "engine",
+    ]
+    assert f"{usable_cores()} usable cores" in said.out
+    assert "tiny-hybrid" in said.out
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert main(["doctor"]) == 1
+    assert "error: tools: no C++ compiler: no-such-compiler is not installed" in capsys.readouterr().err
+
+
+def test_the_doctor_says_that_a_disk_is_too_small(monkeypatch, capsys):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _path: SimpleNamespace(free=2**30))
+    assert main(["doctor"]) == 1
+    assert "error: disk: the engine needs about 4.00 GiB; make room" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["import", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["import", "chat.jsonl"], "give --model FILE.gguf"),
+        (["import", "chat.jsonl", "--model", "file"], "model.path: file"),
         (["verify", "nowhere.tar.zst"], "nowhere.tar.zst: no such archive"),
         (["verify", "."], "is not sealed"),
         (["restore", "nowhere.tar.zst"], "nowhere.tar.zst: no such archive"),
@@ -109,6 +169,8 @@ def test_runs_are_compared_with_warnings_on_stderr(results, tmp_path, monkeypatc
 def test_what_is_missing_or_of_the_wrong_kind_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("text")
+    chat = {"task_id": "t1", "messages": [{"role": "user", "content": "Go on."}]}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(chat) + "\n")
     assert message in refused(capsys, *arguments)
 
 
@@ -121,6 +183,8 @@ def test_what_is_missing_or_of_the_wrong_kind_is_one_line(arguments, message, tm
         (["verify", ""], "is empty; name a file or folder"),
         (["restore"], "required: ARCHIVE"),
         (["rebuild"], "required: RUN"),
+        (["import"], "required: LOG"),
+        (["import", "a", "--format", "odd"], "invalid choice: 'odd'"),
     ],
 )
 def test_unusable_arguments_are_one_line_that_names_the_help(arguments, message, capsys):
@@ -133,7 +197,7 @@ def test_the_help_of_a_command_has_an_example(command, capsys):
         main([command, "--help"])
     assert ended.value.code == 0
     said = capsys.readouterr().out
-    assert f"Example: fakeprefix {command} " in said
+    assert f"Example: fakeprefix {command}" in said
     assert len(said.splitlines()) < 30
 
 

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from fakeprefix import __version__
+from fakeprefix.doctor import examine
 from fakeprefix.errors import FakePrefixError
 from fakeprefix.report.comparison import write_comparison
 from fakeprefix.report.rebuild import rebuild
 from fakeprefix.runs.archive import restore, verify_archive
 from fakeprefix.runs.folder import verify
+from fakeprefix.settings import Trace
+from fakeprefix.trace.import_log import STEPS, import_log
+from fakeprefix.trace.importing import FORMATS
 
 RESULTS = Path("results")
 ABOUT = "What is no stage of the workflow. To measure, use snakemake or make reproduce."
@@ -81,6 +85,14 @@ def parser() -> Parser:
         "folders", metavar="RUN", type=_path, nargs="*", help="run folders; the first is the reference"
     )
     command.add_argument("--output", type=_path, help="a folder for the page and the table (results/compare/TIME)")
+    command = add("import", import_steps, "write the steps of a log in our own form", "import /data/log.jsonl")
+    command.add_argument("log", metavar="LOG", type=_path, help="a file, or a folder with files of one format")
+    command.add_argument("--output", type=_path, help="a new folder for steps.parquet and images (LOG's name + -steps)")
+    command.add_argument("--format", choices=("auto", *FORMATS), default="auto", help="(%(default)s)")
+    command.add_argument("--skip", action="store_true", help="count records that cannot be used, and go on")
+    command.add_argument("--model", type=_path, help="GGUF file whose tokenizer counts a log of conversations")
+    command.add_argument("--mmproj", type=_path, help="its projector, for screenshots")
+    add("doctor", examine_machine, "say what this machine can do", "doctor")
     return top
 
 
@@ -118,6 +130,29 @@ def compare_runs(options: argparse.Namespace) -> int:
         sys.stderr.write(f"warning: {line}\n")
     sys.stdout.write(f"{output / 'compare.html'}\n")
     return 0
+
+
+def import_steps(options: argparse.Namespace) -> int:
+    """Import a log, and say how many steps it has, how many records were skipped, and where they are."""
+    log: Path = options.log
+    output = options.output or Path(f"{log.resolve().stem}-steps")
+    trace = Trace(source="file", path=str(log), format=options.format, on_error="skip" if options.skip else "stop")
+    found = import_log(trace, output, options.model, options.mmproj)
+    if found.skipped:
+        sys.stderr.write(f"warning: {found.skipped} records were skipped; the first: {found.reasons[0]}\n")
+    sys.stdout.write(f"{output / STEPS}: {found.steps} steps of format {found.format}\n")
+    return 0
+
+
+def examine_machine(_options: argparse.Namespace) -> int:
+    """Say what the machine has, a line each, and what to do where something lacks."""
+    findings = examine(Path())
+    for finding in findings:
+        sys.stdout.write(f"{finding.what + ':':<8} {finding.found}\n")
+    for finding in findings:
+        if finding.remedy:
+            sys.stderr.write(f"{'error' if finding.fails else 'warning'}: {finding.what}: {finding.remedy}\n")
+    return FAILED if any(finding.fails for finding in findings) else 0
 
 
 def _failed(message: str) -> int:
