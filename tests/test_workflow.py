@@ -209,7 +209,8 @@ def test_forcing_a_target_is_refused_with_the_name_of_the_rule(project, run):
     before = (run / "manifest.json").read_bytes()
     done = snakemake(project, "-R", "fake_prefix", check=False)
     assert done.returncode != 0
-    assert "-R measure_fake_prefix" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: -R fake_prefix: ")
+    assert "-R measure_fake_prefix" in done.stderr.splitlines()[-1]
     assert (run / "manifest.json").read_bytes() == before
 
 
@@ -242,8 +243,19 @@ def test_an_interrupted_run_continues_and_leaves_finished_buckets_untouched(proj
 def test_a_wrong_configuration_is_one_line_and_a_failure(project, change, message):
     done = snakemake(project, "-n", config=CUT_DOWN | change, check=False)
     assert done.returncode != 0
-    assert message in done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and message in last
     assert "Traceback" not in done.stdout + done.stderr
+    assert "WorkflowError" not in done.stdout + done.stderr
+
+
+def test_the_error_of_a_job_is_the_last_line(project):
+    (project / "bad.jsonl").write_text('{"task_id": "t1", "step": 0, "prefix_tokens": 300, "new_tokens": -1}\n')
+    other = CUT_DOWN | {"trace": {"source": "file", "path": "bad.jsonl"}}
+    done = snakemake(project, "plan", config=other, check=False)
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith("error: bad.jsonl")
+    assert list((project / ".snakemake").glob("errors-*")) == []
 
 
 def with_margin(margin):

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
 from fakeprefix.errors import FakePrefixError
+from fakeprefix.last_words import say_last
 
 MAIN_PROCESS_KEY = "FAKEPREFIX_MAIN_PROCESS"
 WATCH_INTERVAL_S = 0.5
@@ -45,13 +47,17 @@ def job(log_path: str | Path) -> Iterator[None]:
     try:
         yield
     except FakePrefixError as error:
-        logging.getLogger("fakeprefix").error("error: %s", error)
-        sys.exit(1)
+        _fail(str(error))
     except OSError as error:
         if not error.filename and not error.strerror:
             raise
-        logging.getLogger("fakeprefix").error("error: %s: %s", error.filename or "writing", error.strerror)
-        sys.exit(1)
+        _fail(f"{error.filename or 'writing'}: {error.strerror}")
+
+
+def _fail(message: str) -> NoReturn:
+    logging.getLogger("fakeprefix").error("error: %s", message)
+    say_last(message)
+    sys.exit(1)
 
 
 def make_importable(folder: Path) -> None:

@@ -13,6 +13,7 @@ from fakeprefix.engine.build import settings_of_flavour
 from fakeprefix.engine.source import engine_folder, load_series
 from fakeprefix.arms import ARMS
 from fakeprefix.errors import FakePrefixError, RunError
+from fakeprefix.last_words import collect_errors, say_last
 from fakeprefix.machine.cpu import this_cpu
 from fakeprefix.model.presets import takes_images, variant
 from fakeprefix.planning.steps import measured_buckets, prefix_bound
@@ -73,7 +74,8 @@ try:
     SYNTHETIC = (CONFIG["model"]["preset"], CONFIG["model"]["seed"], CONFIG["model"]["shape"])
     TRACE_FORMAT = format_of_trace(SETTINGS.trace)
 except FakePrefixError as error:
-    raise WorkflowError(str(error))
+    # one line, without Snakemake's trace of where it was raised
+    sys.exit(f"error: {error}")
 
 RUN = f"results/{RUN_NAME}"
 SERVER = f"{ENGINE}/build-fast/bin/llama-server"
@@ -193,6 +195,7 @@ def depth_rates(wildcards):
 
 
 onstart:
+    collect_errors(Path(".snakemake"))
     try:
         if workflow.non_local_exec:
             require_node_settings(config)
@@ -204,4 +207,5 @@ onstart:
         jobs.announce_main_process()
         remember_main_process(Path(".snakemake"))
     except FakePrefixError as error:
+        say_last(str(error))
         raise WorkflowError(str(error))
