@@ -54,6 +54,22 @@ def test_the_memory_of_the_chosen_gpus_is_what_a_model_may_use(monkeypatch):
     assert device.gpu_memory("cpu") is None
 
 
+@pytest.mark.parametrize("memory", ["[N/A]", "[Not Supported]"])
+def test_a_gpu_without_memory_of_its_own_has_the_machines(monkeypatch, memory):
+    one = f"Some Card, 550.1, {memory}, 12.1\n"
+    for cards in (one, f"Some Card, 550.1, 80000 MiB, 9.0\n{one}"):
+        monkeypatch.setattr("fakeprefix.machine.devices.run_command", lambda *_, found=cards: found)
+        assert device.unified_memory("cuda") is True
+        assert device.gpu_memory("cuda") is None
+    assert device.unified_memory("cpu") is False
+
+
+@pytest.mark.parametrize("cards", ["Some Card, 550.1, 80000 MiB, 9.0\n", "Some Card, 550.1, [Unknown Error], 9.0\n"])
+def test_a_gpu_that_has_memory_or_does_not_tell_is_not_unified(monkeypatch, cards):
+    monkeypatch.setattr("fakeprefix.machine.devices.run_command", lambda *_: cards)
+    assert device.unified_memory("cuda") is False
+
+
 def test_a_device_that_only_emulates_a_gpu_is_taken_only_if_it_is_named(monkeypatch):
     monkeypatch.setattr(device, "vulkan_devices", lambda: [SOFTWARE])
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")

@@ -6,8 +6,9 @@ from typing import TypedDict
 
 import psutil
 
+from fakeprefix.machine.cgroups import ROOT
 from fakeprefix.machine.commands import Absent, read_file
-from fakeprefix.machine.limits import cgroup_quota, visible_cores
+from fakeprefix.machine.limits import cpu_quota, no_limit, visible_cores
 
 CPU_DIR = Path("/sys/devices/system/cpu")
 
@@ -27,14 +28,18 @@ class Cpu(TypedDict):
     warnings: list[str]
 
 
-def cpu() -> Cpu:
-    """Model, cores, governor and the container's quota; a warning where quota and cores disagree."""
+def cpu(root: Path = ROOT) -> Cpu:
+    """Model, cores, governor and the smallest quota; a warning where quota and cores disagree.
+
+    Args:
+        root: that the control groups are below.
+    """
     visible = visible_cores()
-    quota = cgroup_quota(read_file("/sys/fs/cgroup/cpu.max"))
+    quota = cpu_quota(root)
     warnings = []
-    if isinstance(quota, float) and quota < visible:
+    if quota is not None and quota < visible:
         warnings.append(
-            f"the container may use {quota:g} CPUs (cpu.max), {visible} are visible: more threads than that throttle"
+            f"the control group may use {quota:g} CPUs, {visible} are visible: more threads than that throttle"
         )
     return Cpu(
         model=cpu_model(read_file("/proc/cpuinfo")),
@@ -42,7 +47,7 @@ def cpu() -> Cpu:
         logical_cores=psutil.cpu_count(),
         physical_cores=psutil.cpu_count(logical=False) or Absent(absent="not reported"),
         visible_cores=visible,
-        cgroup_quota_cpus=quota,
+        cgroup_quota_cpus=no_limit("cpu", root) if quota is None else quota,
         governor=read_file(CPU_DIR / "cpu0" / "cpufreq" / "scaling_governor"),
         max_frequency_khz=read_file(CPU_DIR / "cpu0" / "cpufreq" / "cpuinfo_max_freq"),
         smt=read_file(CPU_DIR / "smt" / "control"),

@@ -15,6 +15,8 @@ KERNEL_COMPILER = {CUDA: "nvcc", VULKAN: "glslc"}
 # the engine takes a device that only emulates a GPU if it is named here, and else passes over it
 VULKAN_CHOICE = "GGML_VK_VISIBLE_DEVICES"
 GPU_MEMORY = re.compile(r", (\d+) MiB(?:,|$)")
+# a GPU that has no memory of its own but the machine's
+SHARED_MEMORY = re.compile(r", \[(?:N/A|Not Supported)\](?:,|$)")
 LISTED_DEVICE = re.compile(r"^\s+(\w+): (.+?)(?: \((\d+) MiB, (\d+) MiB free\))?$")
 
 
@@ -76,14 +78,32 @@ def require_device(backend: str) -> list[str]:
 
 
 def gpu_memory(backend: str) -> int | None:
-    """Bytes that the GPUs of a backend have together; None where no driver tells, and without a GPU.
+    """Bytes that the GPUs of a backend have together, of their own.
 
     Of NVIDIA's those count that ``CUDA_VISIBLE_DEVICES`` names, if it is set. Vulkan's summary has no sizes.
+
+    Returns:
+        None where no driver tells, without a GPU, and where one of them has the machine's memory
+        (see `unified_memory`), which is no memory to be added.
     """
-    found = nvidia_gpus(os.environ.get("CUDA_VISIBLE_DEVICES", "")) if backend == CUDA else []
-    if isinstance(found, dict):
+    found = _chosen_gpus(backend)
+    if any(SHARED_MEMORY.search(line) for line in found):
         return None
     return sum(int(match[1]) * 2**20 for line in found if (match := GPU_MEMORY.search(line))) or None
+
+
+def unified_memory(backend: str) -> bool:
+    """True if a GPU of the backend computes in the machine's own memory: its driver reports ``[N/A]`` for a size.
+
+    Everything that lies on such a GPU counts against `fakeprefix.machine.limits.available_memory`, together with
+    what lies on the host.
+    """
+    return any(SHARED_MEMORY.search(line) for line in _chosen_gpus(backend))
+
+
+def _chosen_gpus(backend: str) -> list[str]:
+    found = nvidia_gpus(os.environ.get("CUDA_VISIBLE_DEVICES", "")) if backend == CUDA else []
+    return found if isinstance(found, list) else []
 
 
 def listed_devices(binary: Path) -> dict[str, str]:

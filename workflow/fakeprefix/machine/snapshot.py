@@ -16,6 +16,7 @@ import psutil
 from fakeprefix.machine.commands import Absent, kept_environment, read_file, run_command
 from fakeprefix.machine.cpu import Cpu, cpu
 from fakeprefix.machine.devices import nvidia_gpus, vulkan_devices
+from fakeprefix.machine.limits import memory_limit, no_limit
 from fakeprefix.machine.repositories import Repository, repository
 from fakeprefix.storage import write_json, write_text
 
@@ -44,7 +45,7 @@ class Memory(TypedDict):
     total_bytes: int
     available_bytes: int
     swap_bytes: int
-    cgroup_limit: str | Absent
+    cgroup_limit: int | str | Absent
     transparent_hugepages: str | Absent
     numa_nodes: list[str] | Absent
 
@@ -81,14 +82,14 @@ def guarded(item: Callable[[], Item]) -> Item | Absent:
 
 
 def memory() -> Memory:
-    """Sizes, the container's limit, huge pages and NUMA nodes."""
-    virtual, swap = psutil.virtual_memory(), psutil.swap_memory()
+    """Sizes, the smallest limit of the control groups, huge pages and NUMA nodes."""
+    virtual, swap, limit = psutil.virtual_memory(), psutil.swap_memory(), memory_limit()
     nodes = [node.name for node in sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))]
     return Memory(
         total_bytes=virtual.total,
         available_bytes=virtual.available,
         swap_bytes=swap.total,
-        cgroup_limit=read_file("/sys/fs/cgroup/memory.max"),
+        cgroup_limit=no_limit("memory") if limit is None else limit,
         transparent_hugepages=read_file("/sys/kernel/mm/transparent_hugepage/enabled"),
         numa_nodes=nodes or Absent(absent="no NUMA information"),
     )

@@ -141,7 +141,7 @@ class EngineBuild(Section):
 class EngineRun(Section):
     """How the engine runs, given alike to the server and to the benchmark."""
 
-    threads: Count = setting(0, "Threads, 0 for one a physical core.")
+    threads: Count = setting(0, "Threads, 0 for one a physical core that affinity and quota leave.")
     n_batch: StrictInt = setting(2048, "Logical batch size.", "tokens", ge=32)
     n_ubatch: StrictInt = setting(512, "Physical batch size (ubatch).", "tokens", ge=32)
     flash_attn: Literal["on", "off", "auto"] = setting("on", "Flash attention.")
