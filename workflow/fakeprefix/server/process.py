@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,7 @@ def running_server(
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=child_setup(),
             )
         try:
             client = Client(f"http://127.0.0.1:{port}", environment["LLAMA_API_KEY"])
@@ -152,9 +152,20 @@ def _wait_until_healthy(process: subprocess.Popen[bytes], client: Client, log_pa
     raise ServerError(f"the server was not ready after {timeout_s:.0f} s; {log_path}:\n{last_lines(log_path)}")
 
 
-def _die_with_parent() -> None:
-    # runs in the child between fork and exec: if this process dies, the kernel kills the server
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def child_setup() -> Callable[[], None]:
+    """What a started process does before its program runs: it asks the kernel to kill it when this process ends.
+
+    The kernel goes by the thread that starts it, which has to live as long.
+    """
+    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+
+    def before_program() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            # it ended before the kernel was asked
+            os._exit(1)
+
+    return before_program
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
