@@ -179,6 +179,8 @@ def test_a_stopped_benchmark_does_not_outlive_the_process_that_stopped_it(tmp_pa
     from fakeprefix.measure.paused_benchmark import PausedBenchmark
     from fakeprefix.server.engine_settings import EngineSettings
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # in a background job of a shell it is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     here = Path({str(tmp_path)!r})
     settings = EngineSettings(2, 2048, 512, "on", "f16", "f16", 4096)
     with PausedBenchmark(here / "llama-bench", settings, here / "model", 64, 0, 3, here / "log", 10.0) as bench:
